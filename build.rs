@@ -25,6 +25,8 @@ struct Plan {
     gloo: bool,
     /// Whether kernels and driver calls for NVIDIA GPUs support multicast. The host device always does.
     multicast: bool,
+    /// Whether kernels for GPUs can time calls. The host device always can.
+    timing: bool,
 }
 
 /// An nvcc toolchain and the architectures to build for.
@@ -55,7 +57,8 @@ impl Plan {
         let hip = has("CARGO_FEATURE_HIP").then(Hip::find).transpose()?;
         let gloo = env::var_os("CARGO_FEATURE_GLOO").is_some();
         let multicast = env::var_os("CARGO_FEATURE_MULTICAST").is_some();
-        Ok(Self { root, cuda, hip, gloo, multicast })
+        let timing = env::var_os("CARGO_FEATURE_TIMING").is_some();
+        Ok(Self { root, cuda, hip, gloo, multicast, timing })
     }
 
     fn run(&self) -> Result<()> {
@@ -124,6 +127,7 @@ impl Plan {
             "src/capi/mixed.rs",
             "src/capi/norm.rs",
             "src/capi/nvshmem.rs",
+            "src/capi/observe.rs",
             "src/sys/device.rs",
             "src/sys/foreign.rs",
         ]
@@ -212,6 +216,9 @@ impl Cuda {
         if plan.multicast {
             nvcc.arg("-DSYMMETRA_MULTICAST");
         }
+        if plan.timing {
+            nvcc.arg("-DSYMMETRA_TIMING");
+        }
         for arch in &self.archs {
             nvcc.arg(format!("-gencode=arch=compute_{arch},code=sm_{arch}"));
         }
@@ -292,6 +299,9 @@ impl Hip {
         // Loops over ranks are unrolled if the number of ranks is known.
         clang.args(["-fPIC", "-Wall", "-Wextra", "-Wno-pass-failed"]);
         clang.args(self.archs.iter().map(|arch| format!("--offload-arch={arch}")));
+        if plan.timing {
+            clang.arg("-DSYMMETRA_TIMING");
+        }
         clang.arg("-I").arg(&plan.root).arg("-I").arg(plan.root.join("include"));
         clang.arg("-c").arg(plan.root.join("kernels/hip/kernels.hip")).arg("-o").arg(&compiled);
         run(&mut clang)?;

@@ -9,6 +9,7 @@
 #include "kernels/heap_probe.hpp"
 #include "kernels/multicast.hpp"
 #include "kernels/pairs.hpp"
+#include "kernels/scale.hpp"
 #include "symmetra/device/abi.hpp"
 
 namespace symmetra::kernels {
@@ -374,8 +375,8 @@ enum class Kind : uint32_t {
 #include "kernels/launches.def"
 #undef LAUNCH
 
-static_assert(sizeof(Status) == 56, "mirrored in src/kernel/args.rs");
-static_assert(sizeof(Progress) == 16, "mirrored in src/kernel/args.rs");
+static_assert(sizeof(Status) == 80, "mirrored in src/kernel/args.rs");
+static_assert(sizeof(Progress) == 64, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(Wait) == 24, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(BlockState) == 8, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(PeerTable) == 128, "mirrored in src/kernel/args.rs");

@@ -1,6 +1,7 @@
 // The first and last steps of every collective kernel.
 #pragma once
 #include "kernels/numeric.cuh"
+#include "kernels/times.cuh"
 #include "symmetra/device/wait.cuh"
 
 namespace symmetra::kernels {
@@ -16,6 +17,7 @@ struct Call {
 /// state, and computes meanwhile.
 SYMMETRA_DEVICE Call begin_call(const BlockState* state, const Wait& wait) {
   const Words<2> entry = platform::load<Words<2>>(state + platform::block());
+  begin_times(wait);
   const uint32_t failed = device::kBounded ? platform::load_relaxed(&wait.progress->failed) : 0;  // another block may be failing now
   return {entry.word[0], entry.word[1], failed};
 }
@@ -34,6 +36,7 @@ SYMMETRA_DEVICE void end_call(BlockState* state, const Wait& wait, uint32_t epoc
   end_telling(state, epoch, packets);
   // The last thread does it, because it has no reduction to wait for.
   if (platform::block() == 0 && platform::thread() == platform::threads() - 1) platform::add_relaxed(&wait.progress->done, 1);
+  end_times(wait);
 }
 
 }  // namespace symmetra::kernels

@@ -20,6 +20,7 @@
 #include "kernels/exchange/pairs.cuh"
 #include "kernels/exchange/reduce.cuh"
 #include "kernels/exchange/relay.cuh"
+#include "kernels/exchange/scale.cuh"
 #include "kernels/exchange/sentinels.cuh"
 #include "kernels/experts/dispatch.hpp"
 #include "kernels/geometry.hpp"
@@ -302,6 +303,10 @@ template <class Backend>
 typename Backend::Entry kernel(const MulticastArgs& args) {
   return multicast_kernel<Backend>(args);
 }
+template <class Backend>
+typename Backend::Entry kernel(const ScaleArgs& args) {
+  return scale_kernel<Backend>(args);
+}
 
 /// Whether a launch fits. Its own function for each backend, whose teams differ.
 template <class Backend, class Args>
@@ -352,6 +357,10 @@ int32_t each_element_type(Args args, Visit visit) {
 template <class Visit>
 int32_t each_call(const MulticastArgs& any, Visit visit) {
   return each_multicast(any, visit);
+}
+template <class Visit>
+int32_t each_call(const ScaleArgs& any, Visit visit) {
+  return each_scale(any, visit);
 }
 template <class Visit>
 int32_t each_call(const AllReduceArgs& any, Visit visit) {

@@ -478,4 +478,12 @@ constexpr bool fits(const ExchangeArgs& args, const Geometry& geometry) {
   return known && shape && (packets ? slots : args.table != nullptr || args.algorithm == kReduceLocal);
 }
 
+/// Whether the rows of a scale are a number of packets that a thread can count, and the rows of the output do not overlap.
+constexpr bool fits(const ScaleArgs& args, const Geometry& geometry) {
+  const uint64_t bytes = element_bytes(args.dtype);
+  const bool rows = args.rows >= 1 && args.rows <= kMaxWorld && args.elems >= 1 && args.elems < uint64_t{1} << 33;
+  const bool apart = args.rows == 1 || (args.input_pitch >= args.elems && args.output_pitch >= args.elems);
+  return bytes != 0 && rows && args.elems * bytes < uint64_t{16} << 31 && apart && has_shape(geometry, kMostScaleBlocks, kMostScaleThreads);
+}
+
 }  // namespace symmetra::kernels

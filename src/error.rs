@@ -67,7 +67,7 @@ pub enum Error {
         message: String,
     },
     /// A deadline passed.
-    #[error("{operation} {sequence}: timed out after {} waiting for {}{detail}", Rounded(*.waited), Rank(*.rank))]
+    #[error("{operation} {sequence}: timed out after {} waiting for {}{detail}", Rounded(*.waited), RankText(*.rank))]
     Timeout {
         /// The operation that waited.
         operation: Operation,
@@ -172,9 +172,9 @@ pub enum Error {
 }
 
 /// A rank in an error message; `None` prints as an unnamed peer.
-struct Rank(Option<usize>);
+struct RankText(Option<usize>);
 
-impl fmt::Display for Rank {
+impl fmt::Display for RankText {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(rank) => write!(out, "rank {rank}"),
@@ -238,7 +238,7 @@ impl Error {
     }
 
     /// The error of ranks that make different host-side collective calls.
-    pub(crate) fn unlike_calls([against, rank]: [usize; 2], [ours, theirs]: [&str; 2]) -> Self {
+    pub(crate) fn unlike_calls(against: usize, ours: &str, rank: usize, theirs: &str) -> Self {
         let (ours, theirs) = (ours.to_owned(), theirs.to_owned());
         Self::Mismatch { what: HOST_CALL.to_owned(), against, ours, rank, theirs }
     }

@@ -5,6 +5,8 @@
 //! and its drop touches nothing that the two processes share.
 #![allow(unsafe_code)]
 
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -47,6 +49,49 @@ impl Maker {
     #[inline]
     pub fn check(self, what: &str) -> Result<()> {
         if self.is_here() { Ok(()) } else { Err(elsewhere(what)) }
+    }
+}
+
+/// An object that only the process that created it drops. In a forked child the drop does nothing.
+pub(crate) struct OfMaker<T> {
+    maker: Maker,
+    object: ManuallyDrop<T>,
+}
+
+impl<T> OfMaker<T> {
+    /// An object that this process has just created.
+    pub(crate) fn new(object: T) -> Self {
+        Self { maker: Maker::this(), object: ManuallyDrop::new(object) }
+    }
+
+    /// The process that created the object.
+    pub(crate) fn maker(&self) -> Maker {
+        self.maker
+    }
+}
+
+impl<T> Deref for OfMaker<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.object
+    }
+}
+
+impl<T> DerefMut for OfMaker<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.object
+    }
+}
+
+impl<T> Drop for OfMaker<T> {
+    fn drop(&mut self) {
+        if self.maker.is_here() {
+            // SAFETY: the object is dropped here alone, and not used afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.object) }
+        }
     }
 }
 

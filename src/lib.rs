@@ -123,6 +123,9 @@
 //! The survivors may open another group.
 //! `docs/guarantees.md` lists every error.
 //!
+//! **[`observe`]**: running groups, seen from outside of their processes: which rank waits for which.
+//! `symmetra status` prints them.
+//!
 //! # Features
 //!
 //! | feature | what it adds |
@@ -133,6 +136,8 @@
 //! | `nvshmem` | NVSHMEM's memory as operands |
 //! | `multicast` | sums and stores by multicast; has run only on the host device |
 //! | `gloo` | ranks on several hosts, through the CPU |
+//! | `nvtx` | a range of NVTX around each call, in the domain `symmetra`, while a profiler is attached |
+//! | `metrics` | the counters `symmetra_calls` and `symmetra_call_bytes` of the crate `metrics`, by `operation` and `group` |
 //! | `cudarc`, `hip-sys` | conversions from the types of these crates |
 
 mod api;
@@ -164,6 +169,7 @@ pub mod mixed;
 pub mod nccl;
 #[cfg(feature = "nvshmem")]
 pub mod nvshmem;
+pub mod observe;
 pub mod op;
 mod settings;
 mod stream;
@@ -209,9 +215,11 @@ pub mod internal {
     pub use crate::bootstrap::monitor::Monitor;
     pub use crate::bootstrap::wait::{LONGEST, until};
     pub use crate::cbor::{decode, encode};
+    pub use crate::collective::{Factor, Scale};
     pub use crate::fork::Maker;
     pub use crate::loader::search::{Wanted, open_real};
     pub use crate::log::without_subscriber;
+    pub use crate::observe::failed::failed_wait;
     pub use tracing;
 }
 

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use symmetra::bootstrap::{Bootstrap, Local};
 use symmetra::{Device, DeviceBuffer, Error, Event, Graph, Stream, SymmetricBuffer};
 
-use support::process::{Child, Ranks, this, within_a_second};
+use support::process::{Child, Ranks, this, within_a_second, words};
 use support::world::{alone, bounded};
 use support::{Rank, config, fits, is_host};
 
@@ -247,7 +247,7 @@ fn pitfall_17_ranks_in_pid_namespaces_of_their_own_meet_and_notice_deaths() {
     let _alone = alone();
     within_a_second(NAME, || {
         let directory = tempfile::Builder::new().prefix("ranks-").tempdir().unwrap();
-        let ranks = Ranks::start_by(by, directory, NAME, 3, "", |_| Vec::new());
+        let ranks = Ranks::start_by(|_| words(by), directory, NAME, 3, "", |_| Vec::new());
         ranks.expect(&[0, 1, 2], "reduced");
         std::thread::sleep(Duration::from_millis(100));
         let death = Instant::now();

@@ -315,3 +315,128 @@ fn a_tuning_of_another_kind_of_device_is_said_to_have_no_effect() {
     assert_eq!(words.matches("`elsewhere` has no effect on ").count(), 1, "{words}");
     assert!(!words.contains("`here` has no effect"), "{words}");
 }
+
+/// Two ranks that make three calls.
+fn three_calls() {
+    meet(2, |bootstrap| {
+        let mut config = Config::default();
+        config.heap_bytes = 1 << 16;
+        let device = device(bootstrap.rank());
+        let communicator = Communicator::open(bootstrap, &device, config).unwrap();
+        let stream = Stream::new(&device).unwrap();
+        let one = DeviceBuffer::from_slice(&[1.0_f32], &stream).unwrap();
+        let many = DeviceBuffer::from_slice(&[2_i32; 10], &stream).unwrap();
+        communicator.all_reduce_in_place(&one, &stream).unwrap();
+        communicator.broadcast(&many, 0, &stream).unwrap();
+        communicator.all_reduce_in_place(&many, &stream).unwrap();
+        communicator.synchronize(&stream).unwrap();
+        communicator.close().unwrap();
+    });
+}
+
+/// The texts of [`three_calls`], in order.
+const THREE_CALLS: [&str; 3] = [
+    "all-reduce (sum) of 4 bytes of f32",
+    "broadcast of root 0 of 40 bytes of i32",
+    "all-reduce (sum) of 40 bytes of i32",
+];
+
+#[test]
+fn a_call_is_a_span() {
+    let words = said("a_call_is_a_span", &[], || {
+        let log = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_ansi(false).without_time();
+        let log = log.with_span_events(tracing_subscriber::fmt::format::FmtSpan::NEW);
+        log.with_writer(std::io::stderr).init();
+        three_calls();
+    });
+    let Some(words) = words else { return };
+    let spans = words.lines().filter(|line| line.contains("symmetra::calls"));
+    let of_rank: Vec<&str> = spans.filter(|line| line.contains("group=a group of 2 rank=0")).collect();
+    assert_eq!(of_rank.len(), 3, "{words}");
+    for (span, call) in of_rank.iter().zip(THREE_CALLS) {
+        assert!(span.contains(&format!("call{{call={call}")), "{words}");
+    }
+}
+
+#[cfg(feature = "nvtx")]
+#[test]
+fn a_call_is_a_range_for_a_tool_of_nvtx() {
+    let test = "a_call_is_a_range_for_a_tool_of_nvtx";
+    if std::env::var_os(PLAYS).is_some() {
+        return three_calls();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (tool, ranges) = (folder.path().join("tool.so"), folder.path().join("ranges"));
+    let mut compiler = Command::new(std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned()));
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/nvtx_injection.cc");
+    compiler.args(["-std=c++17", "-shared", "-fPIC", source, "-o"]).arg(&tool);
+    assert!(compiler.status().unwrap().success());
+    let variables =
+        [("NVTX_INJECTION64_PATH", tool.to_str().unwrap()), ("SYMMETRA_TEST_RANGES", ranges.to_str().unwrap())];
+    said(test, &variables, three_calls);
+    let found = std::fs::read_to_string(ranges).unwrap();
+    assert_eq!(found.lines().next(), Some("domain symmetra"));
+    let of_rank: Vec<&str> = found.lines().filter(|line| line.ends_with("rank 0 of a group of 2")).collect();
+    assert_eq!(of_rank.len(), 3, "{found}");
+    for (range, call) in of_rank.iter().zip(THREE_CALLS) {
+        assert!(range.starts_with(&format!("0 {call}")), "{found}");
+    }
+}
+
+#[cfg(feature = "metrics")]
+mod counters {
+    //! The counters of calls, for a recorder.
+
+    use std::collections::BTreeMap;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Arc, Mutex};
+
+    use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+
+    /// The counters by their keys.
+    #[derive(Default)]
+    struct Counts(Mutex<BTreeMap<String, Arc<AtomicU64>>>);
+
+    impl Recorder for Counts {
+        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+            let labels: Vec<String> = key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
+            let name = format!("{} {}", key.name(), labels.join(" "));
+            Counter::from_arc(self.0.lock().unwrap().entry(name).or_default().clone())
+        }
+        fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+            Gauge::noop()
+        }
+        fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+            Histogram::noop()
+        }
+    }
+
+    #[test]
+    fn calls_and_bytes_are_counted() {
+        let test = "counters::calls_and_bytes_are_counted";
+        super::said(test, &[], || {
+            let counts: &Counts = Box::leak(Box::default());
+            metrics::set_global_recorder(counts).unwrap();
+            super::three_calls();
+            check(counts);
+        });
+    }
+
+    fn check(counts: &Counts) {
+        let counts = counts.0.lock().unwrap();
+        let found: Vec<(&str, u64)> =
+            counts.iter().map(|(name, count)| (name.as_str(), count.load(Ordering::Relaxed))).collect();
+        assert_eq!(
+            found,
+            [
+                ("symmetra_call_bytes operation=all-reduce group=a group of 2", 88),
+                ("symmetra_call_bytes operation=broadcast group=a group of 2", 80),
+                ("symmetra_calls operation=all-reduce group=a group of 2", 4),
+                ("symmetra_calls operation=broadcast group=a group of 2", 2),
+            ]
+        );
+    }
+}

@@ -2,6 +2,12 @@
 //! crashed before.
 #![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "processes/containers.rs"]
+mod containers;
+#[path = "processes/killed.rs"]
+mod killed;
+#[path = "processes/observed.rs"]
+mod observed;
 mod support;
 
 use std::collections::BTreeSet;
@@ -179,6 +185,35 @@ fn processes_that_drop_after_finished_work_are_not_lost() {
             communicator.synchronize(&stream).unwrap();
             assert_eq!(buffer.read(&stream).unwrap(), vec![(world as i32).pow(4); 1000], "round {round}");
         }
+        child.say("done");
+    });
+}
+
+/// Memory that is mapped by address ranges, here that of symmetric buffers, is shared between processes by its pieces of
+/// physical memory.
+#[test]
+fn memory_mapped_by_address_ranges_is_shared_between_processes() {
+    run("memory_mapped_by_address_ranges_is_shared_between_processes", 2, |child| {
+        let rank = child.open(&config());
+        let Rank { communicator, stream, device } = &rank;
+        let buffer = communicator.symmetric::<f32>(40_000).unwrap();
+        for round in 0..3 {
+            buffer.write(&vec![1.0; 40_000], stream).unwrap();
+            communicator.group().barrier().unwrap();
+            let start = 1000 + 16 * child.rank;
+            // SAFETY: the buffer lives until every rank has closed.
+            let memory = unsafe { Ref::from_raw(device, buffer.as_raw().wrapping_add(start), 30_000) }.unwrap();
+            // SAFETY: as above.
+            let adopted = unsafe { communicator.adopt(memory) }.unwrap();
+            assert!(adopted.is_shared(), "round {round}");
+            communicator.all_reduce_in_place(&adopted, stream).unwrap();
+            communicator.all_reduce_with(Algorithm::TwoShotZeroCopy, &adopted, &adopted, stream).unwrap();
+            rank.finish();
+            let values = buffer.read(stream).unwrap();
+            assert!(values[start..start + 30_000].iter().all(|value| *value == 4.0), "round {round}");
+            assert!(values[..start].iter().chain(&values[start + 30_000..]).all(|value| *value == 1.0));
+        }
+        communicator.clone().close().unwrap();
         child.say("done");
     });
 }

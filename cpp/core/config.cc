@@ -66,6 +66,9 @@ void every(Settings& config, Mirror& mirror, Each each) {
   each(config.check_calls, mirror.check_calls);
   each(config.guard_bytes, mirror.guard_bytes);
   each(config.silence, mirror.silence);
+  each(config.hold_after_failure, mirror.hold_after_failure);
+  each(config.graph_mixing, mirror.graph_mixing);
+  each(config.timing, mirror.timing);
   each(config.tuning, mirror.tuning);
 }
 

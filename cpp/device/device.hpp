@@ -125,6 +125,18 @@ class MulticastObject {
   virtual uint8_t* address() const noexcept = 0;
 };
 
+/// Memory of another rank that is mapped piece by piece, in order, into one range of addresses. The destructor unmaps all pieces and waits
+/// for the device. One thread at a time calls functions that are not const.
+class Assembly {
+ public:
+  virtual ~Assembly() = default;
+  /// Maps the next piece, which another process exported by export_piece. Takes ownership of `fd`, also if it throws.
+  virtual void add(int32_t fd, size_t bytes) = 0;
+  /// Maps the next piece, which is mapped at `base` in this process too.
+  virtual void alias(const uint8_t* base, size_t bytes) = 0;
+  virtual uint8_t* address() const noexcept = 0;
+};
+
 /// While an object lives, its device is current on the thread that created the object, and the thread may allocate,
 /// free and load kernels although a stream is being captured. Destroyed on that thread.
 class Scope {
@@ -166,6 +178,13 @@ class Device {
   virtual FilePart export_file(const uint8_t* base) const;
   /// Maps an allocation of another process. Takes ownership of `part.fd`, also if it throws any other error.
   virtual std::unique_ptr<Memory> import_file(const FilePart& part, size_t bytes) const;
+  /// The piece of physical memory at `pointer`, which has kind kPointerVmm. A device without such memory throws kUnsupported from this and
+  /// from the next two functions.
+  virtual PointerInfo piece(const uint8_t* pointer) const;
+  /// A new descriptor of the piece at `base`, owned by the caller. Throws if the program made the piece for this process alone.
+  virtual int32_t export_piece(const uint8_t* base) const;
+  /// An assembly with room for `bytes` bytes.
+  virtual std::unique_ptr<Assembly> assemble(size_t bytes) const;
   /// Lets this device address plain memory of device `ordinal` in this process.
   virtual void enable_peer(int32_t ordinal) const = 0;
   /// Whether this device reports that it can address memory of device `ordinal`.
@@ -187,7 +206,8 @@ class Device {
   /// Borrows a caller's stream (cudaStream_t, hipStream_t; on the host the result of raw() of a stream), which must
   /// outlive the result.
   virtual std::unique_ptr<Stream> borrow_stream(uint64_t raw) const = 0;
-  virtual std::unique_ptr<Event> create_event() const = 0;
+  /// Without times an event is cheaper to record, and elapsed_us throws.
+  virtual std::unique_ptr<Event> create_event(bool timed = true) const = 0;
   /// Leaves the device current on the calling thread, for libraries that use the current device.
   virtual void make_current() const = 0;
   /// For calls of libraries that work on the current device and load kernels at their first use.
@@ -201,6 +221,16 @@ inline FilePart Device::export_file(const uint8_t*) const {
 }
 inline std::unique_ptr<Memory> Device::import_file(const FilePart&, size_t) const {
   throw Error(ErrorKind::kUnsupported, "import_file: plain memory of this device is not in a file");
+}
+
+inline PointerInfo Device::piece(const uint8_t*) const {
+  throw Error(ErrorKind::kUnsupported, "piece: this kind of device shares no memory that is mapped by address ranges");
+}
+inline int32_t Device::export_piece(const uint8_t*) const {
+  throw Error(ErrorKind::kUnsupported, "export_piece: this kind of device shares no memory that is mapped by address ranges");
+}
+inline std::unique_ptr<Assembly> Device::assemble(size_t) const {
+  throw Error(ErrorKind::kUnsupported, "assemble: this kind of device shares no memory that is mapped by address ranges");
 }
 
 inline size_t Device::multicast_granularity(uint32_t) const {
@@ -239,6 +269,18 @@ class Capture {
   virtual std::unique_ptr<Graph> finish(Keepalive keepalive) = 0;
 };
 
+/// The operations of one order in a capture: a launch of the capture's graph runs them one after another, also operations of
+/// different streams. Used by one thread at a time, and only while the capture lasts.
+class Chain {
+ public:
+  virtual ~Chain() = default;
+  /// Makes the next work of `stream`, which the capture records, wait for the last operation.
+  virtual void follow(const Stream& stream) = 0;
+  /// The last work of `stream`, which the capture records, is now the end of the last operation. A launch records the chain's event
+  /// there, and no longer after the previous operation.
+  virtual void extend(const Stream& stream) = 0;
+};
+
 /// An ordered queue of work. Every function returns at once, except synchronize, done and capture.
 class Stream {
  public:
@@ -246,6 +288,8 @@ class Stream {
   /// The runtime's handle as an integer; on the host a number that is unique among all streams of the process,
   /// including destroyed ones.
   virtual uint64_t raw() const noexcept = 0;
+  /// A number that no other stream of the process has or had; 0 if the runtime gives streams no numbers.
+  virtual uint64_t id() const noexcept = 0;
   virtual bool done() const = 0;
   virtual void synchronize() const = 0;
 
@@ -267,10 +311,24 @@ class Stream {
   virtual int32_t launch_host(const HostKernel& kernel, const kernels::Geometry& geometry) const noexcept;
   static constexpr int32_t kNotOnGpus = 1;  ///< the code of CUDA and HIP for an invalid value
 
+  /// Lets the calling thread run the work that it enqueues from now on, in its waits for the stream, in place of the stream's
+  /// thread, until hand_back(). Returns false, and changes nothing, if the stream has work, or if no thread of the process
+  /// runs its work. Another use of the stream by another thread ends this.
+  virtual bool take_over() const noexcept { return false; }
+  /// Ends take_over() of the calling thread.
+  virtual void hand_back() const noexcept {}
+
   /// Whether the stream is being captured, by the library or its owner.
   virtual bool capturing() const = 0;
   /// Records later work of this stream instead of running it. Throws if capturing() already.
   virtual std::unique_ptr<Capture> begin_capture() const = 0;
+  /// The number of the capture that records the stream, unique in the process; 0 if no capture does. Throws if the capture
+  /// is invalid.
+  virtual uint64_t capture_id() const = 0;
+  /// Begins a chain in the capture that records the stream. With an `event`, which must outlive the graph and its launches, a
+  /// launch waits before the next work of the stream for the last point that was recorded before the launch, and records the
+  /// event itself: see Chain::extend. The captured graph, and what is made from it, hold `keepalive`, if the runtime lets them.
+  virtual std::unique_ptr<Chain> begin_chain(const Event* event, Keepalive keepalive) const = 0;
 };
 
 inline int32_t Stream::launch_host(const HostKernel&, const kernels::Geometry&) const noexcept { return kNotOnGpus; }

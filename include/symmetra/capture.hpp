@@ -80,8 +80,8 @@ class Graph {
 };
 
 /// Work that the owner of a stream captured (Stream::begin_capture), ready to launch any number of times. Move-only;
-/// usable from any thread. Does not share ownership of the memory and communicators that it uses. The library does not
-/// see its launches: the owner orders them, and makes one eager call on all ranks before the first.
+/// usable from any thread. Does not share ownership of the memory that it uses. The library does not see its launches: the
+/// owner orders them, unless Config::graph_mixing is on, and makes one eager call on all ranks before the first.
 class NativeGraph {
  public:
   NativeGraph(NativeGraph&&) noexcept = default;

@@ -17,6 +17,7 @@
 #include "symmetra/device.hpp"
 #include "symmetra/device/abi.hpp"
 #include "symmetra/memory.hpp"
+#include "symmetra/observe.hpp"
 #include "symmetra/stream.hpp"
 #include "symmetra/types.hpp"
 
@@ -146,6 +147,15 @@ class Communicator : public Collectives {
   /// compare. Blocks. Call this when the work of all ranks is done, for example after synchronize and a barrier; close
   /// compares them too. Throws kInternal for an overwritten guard, with the number of bytes and their place.
   void check_guards() const;
+  /// Writes the last calls of this rank as JSON into a folder, which is made if it is missing, and returns the path of the file.
+  /// `symmetra postmortem` merges the files of all ranks. Any thread may call it, also after a failure. Blocks for the write
+  /// alone. Throws kSystem if the file cannot be written.
+  std::string dump(const std::string& folder) const;
+  /// The times of this rank's last calls, at most 4096, by operation, size class and algorithm, and the share of each that was
+  /// waiting for another rank. Counts a call of a graph at each replay, and each launch of a call that takes several launches.
+  /// Does not count the last call unless a `synchronize` followed, calls that copy engines or NCCL run, and calls in a group of one
+  /// rank. Does not block, and any thread may call it. Throws kUnsupported if the group was opened without Config::timing.
+  Timings timings() const;
   /// Detaches a stream: the communicator and the order of its calls no longer need the stream. Call this before destroying a borrowed
   /// stream. The stream's work need not be done. Does not block. Throws kDevice if the runtime cannot record an event,
   /// kInvalidArgument for a stream of another device.

@@ -104,6 +104,20 @@ struct Config {
   /// Whether this rank logs no warning about ranks for which it waits, and none when it drops the group without
   /// Communicator::close. For programs that have a watchdog of their own. Ranks may differ. Default: warnings are logged.
   bool silence;
+  /// Whether a call that fails keeps its stream: later work of the stream does not run on the incomplete output. The stream
+  /// goes on, and the output is undefined, when this rank aborts, closes, departs from or destroys the communicator, and
+  /// when the process ends. Until then every wait for the stream or the device blocks, except Communicator::synchronize,
+  /// which throws the failure. Ranks may differ. Default: the stream goes on at once.
+  bool hold_after_failure;
+  /// Whether graphs that a stream's owner captures (cudaStreamBeginCapture, Stream::begin_capture) keep one order with the
+  /// communicator's eager calls and with other graphs, on any streams. Each launch of such a graph then waits for an event
+  /// and records the event. Without mixing, the owner orders launches and eager calls (docs/porting.md). Ranks may differ. Bodies of
+  /// conditional nodes and graphs that a device launches accept no events: calls in them need this off. Default: off.
+  bool graph_mixing;
+  /// Whether kernels record when each call begins and ends, for Communicator::timings, `symmetra status --timings` and
+  /// `symmetra trace`. On GPUs this needs a build with the feature `timing`: otherwise opening throws kUnsupported.
+  /// SYMMETRA_TIMING=1 turns it on. Default: off.
+  bool timing;
   /// Path of a file of crossovers that `symmetra tune` measured on this machine, instead of the built-in table.
   /// Default: none. Opening throws kSystem when it cannot be read, kInvalidArgument when it is malformed.
   std::string tuning;

@@ -33,8 +33,9 @@ class Stream {
   /// It belongs to `device` and stays valid until the result is destroyed and every Communicator it was used with is
   /// closed, was used with another stream or has left it (Communicator::leave, Coordinator::leave). A Multiplier needs
   /// the handle only during its calls. While one Stream of a handle is being captured no other is used. A handle that
-  /// is another stream on each thread, such as cudaStreamPerThread, is used from one thread. On the host device, throws
-  /// kInvalidArgument for a handle that no stream of the device has.
+  /// is another stream on each thread is used from one thread. Of cudaStreamPerThread and hipStreamPerThread a Communicator
+  /// orders its own calls also across threads, except low-contention collectives; each thread orders the rest of its work
+  /// itself. On the host device, throws kInvalidArgument for a handle that no stream of the device has.
   static Stream borrow(const Device& device, void* native);
 
   Stream(Stream&&) noexcept = default;

@@ -28,6 +28,7 @@
 #include "symmetra/named.hpp"
 #include "symmetra/norm.hpp"
 #include "symmetra/nvshmem.hpp"
+#include "symmetra/observe.hpp"
 #include "symmetra/pending.hpp"
 #include "symmetra/signal.hpp"
 #include "symmetra/stream.hpp"

@@ -10,6 +10,7 @@
 // and moves a piece of any task that is ready, so no task waits for another one, even with few blocks.
 #pragma once
 #include "kernels/exchange/pair_stream.cuh"
+#include "kernels/times.cuh"
 
 namespace symmetra::kernels {
 
@@ -238,7 +239,9 @@ class PairBlock {
 
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(512) pairs(SYMMETRA_ARGS(PairsArgs) args) {
   platform::wait_prior();
+  begin_times(args.wait);
   PairBlock(args).run();
+  end_times(args.wait);
   platform::release_next();
 }
 

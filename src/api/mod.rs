@@ -11,7 +11,7 @@ mod slices;
 use crate::backend::ProcessGroup;
 use crate::error::{Error, Result};
 use crate::memory::{Operand, Untyped, View, WithView};
-use crate::op::{AllReduceOptions, Call, Message, Numbers, Op, PartCounts, Size};
+use crate::op::{AllReduceOptions, Call, Numbers, Op, PartCounts, RankMessage, Size};
 use crate::stream::{Queue, Target};
 use crate::types::{Dtype, Element};
 
@@ -52,8 +52,8 @@ impl ProcessGroup {
         [input, output]: [Option<O>; 2],
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        let operands = [&input, &output].map(|operand| operand.as_ref().map(WithView::view_of));
-        self.perform_on(op, how, T::DTYPE, operands, Target::of(&queue))
+        let [input, output] = [&input, &output].map(|operand| operand.as_ref().map(WithView::view_of));
+        self.perform_on(op, how, T::DTYPE, input, output, Target::of(&queue))
     }
 
     /// [`perform`](Self::perform) for programs that know element types at run time: both operands have the same type.
@@ -76,8 +76,8 @@ impl ProcessGroup {
             (Some(dtype), _) | (None, Some(dtype)) => dtype,
             (None, None) => return Err(Error::invalid("the number of operands", 0, "their type is that of the call")),
         };
-        let views = [input, output].map(|operand| operand.as_ref().map(Untyped::view));
-        self.perform_on(op, how, dtype, views, Target::of(&queue))
+        let [input, output] = [input, output].map(|operand| operand.as_ref().map(Untyped::view));
+        self.perform_on(op, how, dtype, input, output, Target::of(&queue))
     }
 
     fn perform_on(
@@ -85,7 +85,8 @@ impl ProcessGroup {
         op: &'static Op,
         how: &How<'_>,
         dtype: Dtype,
-        [input, output]: [Option<View<'_>>; 2],
+        input: Option<View<'_>>,
+        output: Option<View<'_>>,
         queue: Target<'_>,
     ) -> Result<()> {
         let messages = match op.input.size {
@@ -110,7 +111,12 @@ impl ProcessGroup {
 /// # Errors
 /// [`Error::InvalidArgument`] if the number of counts is not the world size, if the counts exceed the operand, or if the
 /// output is read-only memory.
-fn messages(dtype: Dtype, how: &How<'_>, operands: [Option<&View<'_>>; 2], world_size: usize) -> Result<Vec<Message>> {
+fn messages(
+    dtype: Dtype,
+    how: &How<'_>,
+    operands: [Option<&View<'_>>; 2],
+    world_size: usize,
+) -> Result<Vec<RankMessage>> {
     // An output into which no rank sends is in no message.
     operands[1].map_or(Ok(()), |output| output.check_writable("the output"))?;
     let mut messages = Vec::new();
@@ -127,7 +133,7 @@ fn messages(dtype: Dtype, how: &How<'_>, operands: [Option<&View<'_>>; 2], world
                 let limit = format!("the {what} has {} elements after the messages of earlier ranks", elems - start);
                 return Err(Error::invalid(&format!("the count of rank {peer}"), count, limit));
             };
-            let message = Message::new(peer, sends, dtype, &view.part(start..start + count, dtype)?);
+            let message = RankMessage::new(peer, sends, dtype, &view.part(start..start + count, dtype)?);
             messages.push(message.may_overlap(how.may_overlap));
             start += count;
         }

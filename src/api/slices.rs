@@ -42,7 +42,9 @@ impl ProcessGroup {
 
     /// Runs an operation by its [description](crate::op::Op) on slices of the program, on the host device, after earlier
     /// work of `stream`. Blocks until the call is done on this rank; then the output is valid, or the result is an error.
-    /// In both cases the device no longer uses the slices. After an error the contents of `output` are undefined.
+    /// In both cases the device no longer uses the slices. After an error the contents of `output` are undefined. The calling
+    /// thread runs the call if the stream has no other work, and the stream's thread otherwise; results, order and errors are
+    /// equal.
     ///
     /// A rank passes `None` for an operand that it does not have. Without an input, an all-reduce reduces the output in
     /// place, as does a reduce on the root. [`perform`](Self::perform) has the other arguments.

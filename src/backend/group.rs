@@ -22,7 +22,7 @@ use crate::collective::Communicator;
 use crate::device::DeviceKind;
 use crate::error::{Error, Operation, Result};
 use crate::group::{Determinism, REPORT};
-use crate::op::{Call, Message, Numbers, Shape, Step, Steps, check_pairs};
+use crate::op::{Call, CheckedShape, NormStep, NormSteps, Numbers, RankMessage, check_pairs};
 use crate::stream::{Stream, Target};
 
 /// Whether this process has logged that NCCL is missing.
@@ -32,7 +32,7 @@ static SAID: Once = Once::new();
 pub(crate) struct GroupBackends {
     // Dropped first: later fields wait for the device, on which an NCCL kernel may wait forever.
     nccl: OnceCell<Ranks>,
-    reach: Reach,
+    reach: GroupHosts,
     /// This rank's number in the group.
     pub(crate) rank: usize,
     pub(crate) world_size: usize,
@@ -46,7 +46,7 @@ pub(crate) struct GroupBackends {
 }
 
 /// The hosts of a group's ranks.
-pub(crate) enum Reach {
+pub(crate) enum GroupHosts {
     /// All ranks on this host.
     Own(Communicator),
     /// Ranks on several hosts.
@@ -56,10 +56,12 @@ pub(crate) enum Reach {
 impl GroupBackends {
     /// Opens the backends that the group needs, and returns the facts that its ranks agreed on. Collective; blocks.
     pub(crate) fn open(
-        reach: Reach,
-        (ranks, rank): (&[usize], usize),
+        reach: GroupHosts,
+        ranks: &[usize],
+        rank: usize,
         hosts: &Hosts,
-        (forced, quantised): (Option<Backend>, Option<QuantisedAllReduce>),
+        forced: Option<Backend>,
+        quantised: Option<QuantisedAllReduce>,
         interface: Option<&str>,
     ) -> Result<(Arc<Self>, Arc<Facts>)> {
         let rank = ranks.iter().position(|other| *other == rank).unwrap_or(0);
@@ -83,8 +85,8 @@ impl GroupBackends {
     /// Names the group in errors and warnings. `ranks` has the world rank of each rank. The first name stays.
     pub(crate) fn call_by(&self, name: &str, ranks: &[usize]) {
         match &self.reach {
-            Reach::Own(communicator) => communicator.group().call_by(name, ranks, true),
-            Reach::Spanning(spanning) => spanning.call_by(name),
+            GroupHosts::Own(communicator) => communicator.group().call_by(name, ranks, true),
+            GroupHosts::Spanning(spanning) => spanning.call_by(name),
         }
     }
 
@@ -168,7 +170,7 @@ impl GroupBackends {
                 let ranks = self.nccl.get().ok_or_else(|| absent(backend))?;
                 // A group that spans hosts has no common memory for a history or a comparison.
                 let noted = self.own().map_or(Ok(()), |own| own.announce_elsewhere(call.noted_by_nccl(), queue));
-                let run = |call: &Call<'_>, shape: &Shape| ranks.run(call, shape, queue);
+                let run = |call: &Call<'_>, shape: &CheckedShape| ranks.run(call, shape, queue);
                 noted.and_then(|()| self.in_parts(call, &shape, steps.as_ref(), queue, run))
             }
             _ => self.through_cpu(facts, call, &shape, steps.as_ref(), queue),
@@ -182,7 +184,7 @@ impl GroupBackends {
         let (communicator, by_codec) = (self.local(), facts.by_codec(call));
         let Numbers::Norm(rows) = call.numbers else { return communicator.run(&by_codec, queue) };
         let shape = call.check(self.rank, self.world_size, communicator.device())?;
-        match call.steps(rows, &shape).and_then(Steps::in_one_sum) {
+        match call.steps(rows, &shape).and_then(NormSteps::in_one_sum) {
             Ok(_) => communicator.run(&by_codec, queue),
             Err(error) if facts.forced == Some(Backend::Quantised) => Err(error),
             Err(_) => communicator.run(call, queue),
@@ -190,7 +192,7 @@ impl GroupBackends {
     }
 
     /// Runs messages between pairs on the backend that was selected for the messages.
-    pub(crate) fn run_pairs(&self, backend: Backend, messages: &[Message], queue: Target<'_>) -> Result<()> {
+    pub(crate) fn run_pairs(&self, backend: Backend, messages: &[RankMessage], queue: Target<'_>) -> Result<()> {
         if !matches!(backend, Backend::Nccl) {
             return self.local().run_pairs(messages, queue);
         }
@@ -206,15 +208,15 @@ impl GroupBackends {
     fn in_parts(
         &self,
         call: &Call<'_>,
-        shape: &Shape,
-        steps: Option<&Steps<'_>>,
+        shape: &CheckedShape,
+        steps: Option<&NormSteps<'_>>,
         queue: Target<'_>,
-        run: impl Fn(&Call<'_>, &Shape) -> Result<()>,
+        run: impl Fn(&Call<'_>, &CheckedShape) -> Result<()>,
     ) -> Result<()> {
         let Some(steps) = steps else { return run(call, shape) };
         steps.each(|step| match step {
-            Step::Collective(call, shape) => run(&call, &shape),
-            Step::Local(rows) => self.local().norm_local(call, &rows, queue),
+            NormStep::Collective(call, shape) => run(&call, &shape),
+            NormStep::Local(local, rows) => self.local().norm_local(call, rows, &local, queue),
         })
     }
 
@@ -223,8 +225,8 @@ impl GroupBackends {
         &self,
         facts: &Facts,
         call: &Call<'_>,
-        shape: &Shape,
-        steps: Option<&Steps<'_>>,
+        shape: &CheckedShape,
+        steps: Option<&NormSteps<'_>>,
         queue: Target<'_>,
     ) -> Result<()> {
         let mesh = self.mesh.get().ok_or_else(|| absent(Backend::Host))?;
@@ -233,12 +235,12 @@ impl GroupBackends {
         let sequence = *turn;
         *turn += 1;
         let run = || {
-            if let Reach::Spanning(spanning) = &self.reach {
+            if let GroupHosts::Spanning(spanning) = &self.reach {
                 spanning.announce_call(call)?;
             }
             mesh.agree(call, shape, stream)?;
             self.in_parts(call, shape, steps, queue, |call, shape| match &self.reach {
-                Reach::Spanning(spanning) if TwoLevel::serves(call) && !facts.exact => {
+                GroupHosts::Spanning(spanning) if TwoLevel::serves(call) && !facts.exact => {
                     spanning.all_reduce(call, stream)
                 }
                 _ => mesh.run(call, shape, stream),
@@ -250,16 +252,16 @@ impl GroupBackends {
     /// The communicator of the group's ranks on this host.
     pub(crate) fn local(&self) -> &Communicator {
         match &self.reach {
-            Reach::Own(communicator) => communicator,
-            Reach::Spanning(spanning) => spanning.local(),
+            GroupHosts::Own(communicator) => communicator,
+            GroupHosts::Spanning(spanning) => spanning.local(),
         }
     }
 
     /// The group's communicator, if all its ranks are on this host.
     pub(crate) fn own(&self) -> Option<&Communicator> {
         match &self.reach {
-            Reach::Own(communicator) => Some(communicator),
-            Reach::Spanning(_) => None,
+            GroupHosts::Own(communicator) => Some(communicator),
+            GroupHosts::Spanning(_) => None,
         }
     }
 
@@ -275,31 +277,31 @@ impl GroupBackends {
     /// Whether the ranks are healthy, without contacting NCCL.
     fn members(&self) -> Result<()> {
         match &self.reach {
-            Reach::Own(communicator) => communicator.group().check(),
-            Reach::Spanning(spanning) => spanning.check(),
+            GroupHosts::Own(communicator) => communicator.group().check(),
+            GroupHosts::Spanning(spanning) => spanning.check(),
         }
     }
 
     /// Whether the ranks on this host are healthy, without contacting other ranks.
     fn neighbours(&self) -> Result<()> {
         match &self.reach {
-            Reach::Own(communicator) => communicator.group().check(),
-            Reach::Spanning(spanning) => spanning.check_host(),
+            GroupHosts::Own(communicator) => communicator.group().check(),
+            GroupHosts::Spanning(spanning) => spanning.check_host(),
         }
     }
 
     /// The ranks on this host.
     fn on_host(&self) -> Vec<usize> {
         match &self.reach {
-            Reach::Own(_) => (0..self.world_size).collect(),
-            Reach::Spanning(spanning) => spanning.on_host(),
+            GroupHosts::Own(_) => (0..self.world_size).collect(),
+            GroupHosts::Spanning(spanning) => spanning.on_host(),
         }
     }
 
     /// The failure that the ranks of this host report within [`REPORT`], if the late rank is on this host. The late
     /// rank may itself have waited for another rank by the same deadline.
     fn reported_by(&self, late: usize) -> Option<Error> {
-        if !matches!(self.reach, Reach::Spanning(_)) || !self.on_host().contains(&late) {
+        if !matches!(self.reach, GroupHosts::Spanning(_)) || !self.on_host().contains(&late) {
             return None;
         }
         let end = Instant::now() + REPORT;
@@ -330,12 +332,12 @@ impl GroupBackends {
             // Notifies the ranks of this host before connections break.
             let cut = || self.mesh.get().iter().for_each(|mesh| mesh.end());
             match &self.reach {
-                Reach::Own(communicator) => {
+                GroupHosts::Own(communicator) => {
                     let failure = communicator.group().fail(error);
                     cut();
                     failure
                 }
-                Reach::Spanning(spanning) => spanning.end(error, cut),
+                GroupHosts::Spanning(spanning) => spanning.end(error, cut),
             }
         });
         failure.clone()
@@ -358,7 +360,7 @@ impl GroupBackends {
     pub(crate) fn synchronize(&self, stream: &Stream) -> Result<()> {
         self.local().device().check_same("stream", stream.device())?;
         match self.nccl.get() {
-            None => stream.synchronize()?,
+            None => self.local().group().wait_for(stream)?,
             Some(ranks) => {
                 let deadlines = self.local().group().config().deadlines;
                 let late = |operation, waited| self.late(operation, waited);
@@ -366,6 +368,7 @@ impl GroupBackends {
             }
         }
         self.check()?;
+        self.local().note_ended();
         self.own().map_or(Ok(()), |communicator| communicator.group().confirm().map_err(|error| self.fail(error)))
     }
 
@@ -378,8 +381,8 @@ impl GroupBackends {
 
     fn late(&self, operation: Operation, waited: Duration) -> Error {
         match &self.reach {
-            Reach::Own(communicator) => communicator.group().late(operation, waited),
-            Reach::Spanning(_) => {
+            GroupHosts::Own(communicator) => communicator.group().late(operation, waited),
+            GroupHosts::Spanning(_) => {
                 let detail = ": it went by NCCL, between hosts".to_owned();
                 Error::Timeout { operation, sequence: 0, rank: None, waited, detail }
             }
@@ -390,8 +393,8 @@ impl GroupBackends {
     /// rank order. Blocks.
     pub(crate) fn all_gather_for(&self, call: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         match &self.reach {
-            Reach::Own(communicator) => communicator.group().all_gather_for(call, bytes),
-            Reach::Spanning(spanning) => spanning.all_gather_for(call, bytes),
+            GroupHosts::Own(communicator) => communicator.group().all_gather_for(call, bytes),
+            GroupHosts::Spanning(spanning) => spanning.all_gather_for(call, bytes),
         }
     }
 
@@ -412,8 +415,8 @@ impl GroupBackends {
         });
         self.mesh.get().iter().for_each(|mesh| mesh.end());
         let closed = match &self.reach {
-            Reach::Own(communicator) => communicator.clone().close(),
-            Reach::Spanning(spanning) => spanning.close(),
+            GroupHosts::Own(communicator) => communicator.clone().close(),
+            GroupHosts::Spanning(spanning) => spanning.close(),
         };
         self.failure.get().map_or(closed.and(nccl), |error| Err(error.clone()))
     }
@@ -421,7 +424,7 @@ impl GroupBackends {
     /// Leaves the group without the other ranks.
     pub(crate) fn depart(&self) -> Result<()> {
         match (&self.reach, self.nccl.get(), self.mesh.get()) {
-            (Reach::Own(communicator), None, None) => communicator.clone().depart(),
+            (GroupHosts::Own(communicator), None, None) => communicator.clone().depart(),
             _ => Err(Error::unsupported(
                 "departing from a group that NCCL or the CPU serves",
                 "its ranks need each other to end: close the group",
@@ -453,7 +456,8 @@ impl GroupBackends {
         let deadlines = self.local().group().config().deadlines;
         let connected = || -> Result<HostBackend> {
             let wire = engines.connect(&mut self.as_bootstrap(), Some(&everyone), until(deadlines.open))?;
-            let mut wire = wire.ok_or_else(|| Error::internal("a rank has no connections"))?;
+            let alone = || Error::bootstrap(format!("rank {} is not among the ranks that connect", self.rank));
+            let mut wire = wire.ok_or_else(alone)?;
             // A rank of this host that waits elsewhere reports the rank for which it waits.
             wire.wait_first(&self.on_host())?;
             Ok(HostBackend::new(wire, deadlines))
@@ -462,16 +466,15 @@ impl GroupBackends {
     }
 
     fn open_nccl(&self) -> Result<()> {
-        let (group, ranks) = (self.local().group(), [self.rank, self.world_size]);
-        self.nccl
-            .get_or_try_init(|| Ranks::open(group, ranks, |bytes| self.all_gather_for("open NCCL", bytes)))
-            .map(drop)
+        let exchange = |bytes: &[u8]| self.all_gather_for("open NCCL", bytes);
+        let open = || Ranks::open(self.local().group(), self.rank, self.world_size, exchange);
+        self.nccl.get_or_try_init(open).map(drop)
     }
 }
 
 /// The error for a backend that was chosen but not opened.
 fn absent(backend: Backend) -> Error {
-    Error::internal(format!("the backend {backend} was chosen and is not open"))
+    Error::unsupported(format!("a call by the backend {backend}"), "the group opened without it")
 }
 
 /// The group as a bootstrap, by which engines exchange addresses and parts of the group meet, and the call in progress.

@@ -15,7 +15,7 @@ mod settings;
 
 pub(crate) use dispatch::{Facts, Request};
 pub use explain::{Backend, Explanation, Served};
-pub(crate) use group::{GroupBackends, Reach};
+pub(crate) use group::{GroupBackends, GroupHosts};
 pub(crate) use host::final_exchange::FinalExchange;
 pub(crate) use host::two_level::TwoLevel;
 pub(crate) use host::wire::Engines;
@@ -25,4 +25,4 @@ pub use nccl_library::nccl_library;
 pub(crate) use process_group::GroupCalls;
 pub use process_group::ProcessGroup;
 pub use quantised::QuantisedAllReduce;
-pub(crate) use settings::Named;
+pub(crate) use settings::NamedSettings;

@@ -6,12 +6,12 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::settings::{Named, difference, texts};
+use super::settings::{NamedSettings, difference, texts};
 use crate::bootstrap::hello::{self, at_odds};
 use crate::collective::{BoundAllReduce, Communicator, Pending};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::op::{Call, Message};
+use crate::op::{Call, RankMessage};
 use crate::settings::written;
 use crate::stream::{Kept, Stream, Target};
 
@@ -109,7 +109,7 @@ pub(crate) trait GroupCalls: Send + Sync {
     fn run(&self, call: &Call<'_>, queue: Target<'_>) -> Result<()>;
 
     /// Enqueues messages in which only the ranks of a pair take part.
-    fn run_pairs(&self, messages: &[Message], queue: Target<'_>) -> Result<()>;
+    fn run_pairs(&self, messages: &[RankMessage], queue: Target<'_>) -> Result<()>;
 
     /// Enqueues a call by copy engines.
     fn run_low_contention<'op>(&self, call: &Call<'_>, queue: Target<'_>) -> Result<Pending<'op>>;
@@ -122,7 +122,7 @@ pub(crate) trait GroupCalls: Send + Sync {
 
     /// Refuses a call that no backend serves, or that cannot be captured. Enqueues nothing. `recorded`: whether a
     /// capture of this crate records the call; `captured`: whether any API captures it.
-    fn check_served(&self, call: &Call<'_>, captures: [bool; 2]) -> Result<()>;
+    fn check_served(&self, call: &Call<'_>, recorded: bool, captured: bool) -> Result<()>;
 
     fn check(&self) -> Result<()>;
 
@@ -147,18 +147,18 @@ impl dyn GroupCalls + '_ {
 
     /// Fails on all ranks if settings differ, with the first field that differs between rank 0 and another rank.
     /// Collective; blocks.
-    pub(crate) fn agree(&self, what: &str, settings: &Named<'_>) -> Result<()> {
+    pub(crate) fn agree(&self, what: &str, settings: &NamedSettings<'_>) -> Result<()> {
         let own = written(serde_json::to_vec(&(what, texts(settings))))?;
         let all = self.all_gather_for(what, &own)?;
         let came = format!("to compare {what}");
         let read = |(rank, bytes): (usize, &Vec<u8>)| -> Result<Vec<(String, String)>> {
             let (theirs, settings): (String, _) =
-                serde_json::from_slice(bytes).map_err(|_| at_odds(&came, [self.rank(), rank], None))?;
+                serde_json::from_slice(bytes).map_err(|_| at_odds(&came, self.rank(), rank, None))?;
             let same = theirs == what;
             if same {
                 Ok(settings)
             } else {
-                Err(at_odds(&came, [self.rank(), rank], Some(&format!("to compare {theirs}"))))
+                Err(at_odds(&came, self.rank(), rank, Some(&format!("to compare {theirs}"))))
             }
         };
         let all = all.iter().enumerate().map(read).collect::<Result<Vec<_>>>()?;
@@ -212,7 +212,7 @@ impl GroupCalls for Communicator {
         Self::run(self, call, queue)
     }
 
-    fn run_pairs(&self, messages: &[Message], queue: Target<'_>) -> Result<()> {
+    fn run_pairs(&self, messages: &[RankMessage], queue: Target<'_>) -> Result<()> {
         Self::run_pairs(self, messages, queue)
     }
 
@@ -228,7 +228,7 @@ impl GroupCalls for Communicator {
         Self::bind(self, call, kept)
     }
 
-    fn check_served(&self, call: &Call<'_>, [recorded, _]: [bool; 2]) -> Result<()> {
+    fn check_served(&self, call: &Call<'_>, recorded: bool, _captured: bool) -> Result<()> {
         self.check_operands(call, recorded)
     }
 

@@ -3,10 +3,10 @@
 use std::fmt::Debug;
 
 /// Settings by name. The name of a struct is empty if its fields have names.
-pub(crate) type Named<'a> = [(&'a str, &'a dyn Debug)];
+pub(crate) type NamedSettings<'a> = [(&'a str, &'a dyn Debug)];
 
 /// Each setting by name, printed with one field per line.
-pub(super) fn texts(settings: &Named<'_>) -> Vec<(String, String)> {
+pub(super) fn texts(settings: &NamedSettings<'_>) -> Vec<(String, String)> {
     settings.iter().map(|(name, value)| ((*name).to_owned(), format!("{value:#?}"))).collect()
 }
 

@@ -21,7 +21,7 @@ impl Cipher {
         let start = sealed.len();
         sealed.resize(start + plain.len() + TAG_BYTES, 0);
         let written = self.0.write_message(plain, &mut sealed[start..]);
-        written.map(drop).map_err(|error| Error::internal(format!("cannot seal a part of a frame: {error}")))
+        written.map(drop).map_err(|error| Error::bootstrap(format!("cannot seal a part of a frame: {error}")))
     }
 
     /// Appends the plain text of `sealed` to `plain`, or returns a description of the error.

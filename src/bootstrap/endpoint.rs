@@ -62,6 +62,16 @@ impl From<Error> for Setback {
 }
 
 impl Endpoint {
+    /// The endpoint in words that are equal on all ranks: rank 0 may listen at other addresses of its host.
+    pub(super) fn place(&self) -> String {
+        match self {
+            Self::Unix(path) => path.display().to_string(),
+            Self::Tcp(addresses) => {
+                format!("port {}", addresses.first().map_or(0, SocketAddr::port))
+            }
+        }
+    }
+
     /// A connected, non-blocking socket.
     pub(super) fn dial(&self, deadline: Instant) -> Result<OwnedFd, Setback> {
         match self {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::channel::{Broken, Channel};
 use super::endpoint::{Endpoint, Setback};
-use super::frame::{Frame, Kind};
+use super::frame::{Frame, FrameKind};
 use super::handshake::{self, MAX_VERDICT_BYTES, Secret};
 use crate::error::Error;
 
@@ -25,22 +25,22 @@ impl Entrance<'_> {
         let (noise, mut hello) = handshake::hello(self.secret)?;
         hello.sequence = self.number;
         channel.queue(hello);
-        let payload = self.answer(&mut channel, Kind::Challenge, deadline)?;
+        let payload = self.answer(&mut channel, FrameKind::Challenge, deadline)?;
         let cipher = handshake::read_challenge(self.secret, noise, &payload);
         channel.seal(cipher.map_err(|words| self.stranger(words))?);
 
         channel.queue(handshake::claim(rank, world_size));
-        let payload = self.answer(&mut channel, Kind::Verdict, deadline)?;
+        let payload = self.answer(&mut channel, FrameKind::Verdict, deadline)?;
         handshake::read_verdict(&payload).map_err(|words| self.stranger(self.refused(&words)))?;
         Ok(channel)
     }
 
     /// The payload of the next frame, which must be of `kind` or a refusal.
-    fn answer(&self, channel: &mut Channel, kind: Kind, deadline: Instant) -> Result<Vec<u8>, Setback> {
+    fn answer(&self, channel: &mut Channel, kind: FrameKind, deadline: Instant) -> Result<Vec<u8>, Setback> {
         match channel.receive_by(deadline) {
             Ok(Some(frame)) if frame.header.kind == kind => Ok(frame.payload),
             Ok(Some(Frame { header, payload, .. })) => Err(self.stranger(match header.kind {
-                Kind::Verdict => self.refused(&handshake::read_verdict(&payload).err().unwrap_or_default()),
+                FrameKind::Verdict => self.refused(&handshake::read_verdict(&payload).err().unwrap_or_default()),
                 other => format!("it sent a {} instead of a {}", other.name(), kind.name()),
             })),
             Ok(None) => Err(Setback::Again(format!("connected, but no {} came", kind.name()))),

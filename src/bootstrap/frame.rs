@@ -3,7 +3,7 @@
 //! | bytes | field | |
 //! |---|---|---|
 //! | 0..4 | magic | other bytes are no frame |
-//! | 4..6 | [`Kind`] | |
+//! | 4..6 | [`FrameKind`] | |
 //! | 6..8 | rank | the rank whose payload it is |
 //! | 8..16 | sequence | the number of the exchange, from 0 |
 //! | 16..24 | length | bytes of payload |
@@ -31,7 +31,7 @@ const MAGIC: [u8; 4] = *b"SYMF";
 /// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
-pub(super) enum Kind {
+pub(super) enum FrameKind {
     /// The first message of a newcomer, with the first half of a handshake.
     Hello = 1,
     /// The answer to a hello, with the second half of the handshake.
@@ -52,7 +52,7 @@ pub(super) enum Kind {
     Goodbye = 9,
 }
 
-impl Kind {
+impl FrameKind {
     /// Every kind, with its name in messages.
     const NAMES: [(Self, &str); 9] = [
         (Self::Hello, "hello"),
@@ -75,7 +75,7 @@ impl Kind {
 /// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    pub(super) kind: Kind,
+    pub(super) kind: FrameKind,
     pub(super) rank: u16,
     pub(super) sequence: u64,
     pub(super) length_bytes: usize,
@@ -100,7 +100,7 @@ impl Header {
             return Err(format!("bytes {magic:02x?} instead of the magic {MAGIC:02x?}"));
         }
         let number = fields.u16().unwrap_or_default();
-        let kind = Kind::NAMES.iter().find(|(kind, _)| *kind as u16 == number);
+        let kind = FrameKind::NAMES.iter().find(|(kind, _)| *kind as u16 == number);
         let (kind, _) = *kind.ok_or_else(|| format!("a frame of unknown kind {number}"))?;
         let rank = fields.u16().unwrap_or_default();
         let sequence = fields.u64().unwrap_or_default();
@@ -124,7 +124,7 @@ pub(super) struct Frame {
 /// A frame to send. The frames to all peers share their payload and their descriptor.
 #[derive(Clone, Debug)]
 pub(super) struct Outgoing {
-    pub(super) kind: Kind,
+    pub(super) kind: FrameKind,
     pub(super) rank: usize,
     pub(super) sequence: u64,
     pub(super) payload: Arc<[u8]>,
@@ -133,13 +133,13 @@ pub(super) struct Outgoing {
 
 impl Outgoing {
     /// A frame that belongs to no exchange.
-    pub(super) fn control(kind: Kind, rank: usize, payload: Vec<u8>) -> Self {
+    pub(super) fn control(kind: FrameKind, rank: usize, payload: Vec<u8>) -> Self {
         Self { kind, rank, sequence: 0, payload: payload.into(), fd: None }
     }
 
     /// A rank's bytes in an all-gather.
     pub(super) fn data(rank: usize, sequence: u64, payload: Arc<[u8]>) -> Self {
-        Self { kind: Kind::Data, rank, sequence, payload, fd: None }
+        Self { kind: FrameKind::Data, rank, sequence, payload, fd: None }
     }
 
     pub(super) fn header(&self) -> Header {

@@ -21,7 +21,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use snow::{Builder, HandshakeState};
 
 use super::cipher::Cipher;
-use super::frame::{Fields, Kind, Outgoing, shown};
+use super::frame::{Fields, FrameKind, Outgoing, shown};
 use crate::error::{Error, Result};
 
 /// Changes with every change of the protocol.
@@ -61,7 +61,7 @@ fn noise(secret: &Secret, initiates: bool) -> Result<HandshakeState, snow::Error
 }
 
 /// A frame with the version and the next message of Noise.
-fn say(kind: Kind, noise: &mut HandshakeState) -> Result<Outgoing, snow::Error> {
+fn say(kind: FrameKind, noise: &mut HandshakeState) -> Result<Outgoing, snow::Error> {
     let mut message = [0; MAX_PENDING_BYTES];
     let length = noise.write_message(&[], &mut message)?;
     Ok(Outgoing::control(kind, 0, [&VERSION.to_le_bytes()[..], &message[..length]].concat()))
@@ -77,10 +77,10 @@ fn cipher(secret: &Secret, noise: HandshakeState) -> Result<Option<Cipher>, snow
 pub(super) fn hello(secret: &Secret) -> Result<(HandshakeState, Outgoing)> {
     let begin = || {
         let mut noise = noise(secret, true)?;
-        let hello = say(Kind::Hello, &mut noise)?;
+        let hello = say(FrameKind::Hello, &mut noise)?;
         Ok((noise, hello))
     };
-    begin().map_err(|error: snow::Error| Error::internal(format!("cannot begin a handshake: {error}")))
+    begin().map_err(|error: snow::Error| Error::bootstrap(format!("cannot begin a handshake: {error}")))
 }
 
 /// Rank 0's answer to a hello and the cipher of the following frames, or a refusal as text for the newcomer.
@@ -93,7 +93,7 @@ pub(super) fn challenge(secret: &Secret, hello: &[u8]) -> Result<(Outgoing, Opti
     let answer = || {
         let mut noise = noise(secret, false)?;
         noise.read_message(fields.0, &mut [0; MAX_PENDING_BYTES])?;
-        Ok((say(Kind::Challenge, &mut noise)?, cipher(secret, noise)?))
+        Ok((say(FrameKind::Challenge, &mut noise)?, cipher(secret, noise)?))
     };
     answer().map_err(|error: snow::Error| format!("a malformed hello: {error}"))
 }
@@ -117,7 +117,7 @@ pub(super) fn read_challenge(
 /// The rank and the world size that a newcomer claims.
 pub(super) fn claim(rank: usize, world_size: usize) -> Outgoing {
     let (rank32, world32) = (rank as u32, world_size as u32); // below MAX_WORLD_SIZE
-    Outgoing::control(Kind::Claim, rank, [rank32.to_le_bytes(), world32.to_le_bytes()].concat())
+    Outgoing::control(FrameKind::Claim, rank, [rank32.to_le_bytes(), world32.to_le_bytes()].concat())
 }
 
 /// The rank and the world size of a claim; none if it is too short.
@@ -127,11 +127,11 @@ pub(super) fn read_claim(payload: &[u8]) -> Option<(u32, u32)> {
 }
 
 pub(super) fn welcome() -> Outgoing {
-    Outgoing::control(Kind::Verdict, 0, vec![WELCOME])
+    Outgoing::control(FrameKind::Verdict, 0, vec![WELCOME])
 }
 
 pub(super) fn refusal(why: &str) -> Outgoing {
-    Outgoing::control(Kind::Verdict, 0, [&[REFUSED], why.as_bytes()].concat())
+    Outgoing::control(FrameKind::Verdict, 0, [&[REFUSED], why.as_bytes()].concat())
 }
 
 /// Whether the newcomer was welcomed, or the refusal of the listener.

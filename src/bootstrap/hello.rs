@@ -12,8 +12,12 @@ use crate::settings::written;
 /// Settings by name, which must be equal on every rank.
 pub type Agreed = Vec<(String, String)>;
 
+/// The text of a unique id, from the rank that listens at its address, or the reason why the rank cannot listen. The other ranks
+/// send `None`.
+pub(crate) type SentId = Option<std::result::Result<String, String>>;
+
 /// A rank's number and world size, as its bootstrap gives them.
-pub(crate) type Place = [usize; 2];
+pub(crate) type ClaimedPlace = [usize; 2];
 
 /// Sends `own` to every rank and returns the values of all ranks, in rank order. Collective. `what` names the purpose,
 /// for example "to split a group": ranks whose purposes differ get an error.
@@ -29,7 +33,7 @@ pub fn tell<T: Serialize + DeserializeOwned>(
     check_count(all.len(), bootstrap.world_size())?;
     let own = bootstrap.rank();
     let read = |(rank, bytes): (usize, &Vec<u8>)| {
-        let differs = |theirs: Option<&str>| at_odds(what, [own, rank], theirs);
+        let differs = |theirs: Option<&str>| at_odds(what, own, rank, theirs);
         let (theirs, _): (String, IgnoredAny) = serde_json::from_slice(bytes).map_err(|_| differs(None))?;
         if theirs != what {
             return Err(differs(Some(&theirs)));
@@ -42,9 +46,10 @@ pub fn tell<T: Serialize + DeserializeOwned>(
 }
 
 /// The error of ranks that made different collective calls, `what` and perhaps `theirs`.
-pub(crate) fn at_odds(what: &str, ranks: [usize; 2], theirs: Option<&str>) -> Error {
+pub(crate) fn at_odds(what: &str, against: usize, rank: usize, theirs: Option<&str>) -> Error {
     let name = |what: &str| what.strip_prefix("to ").unwrap_or(what).to_owned();
-    Error::unlike_calls(ranks, [&name(what), &theirs.map_or_else(|| "another call".to_owned(), name)])
+    let theirs = theirs.map_or_else(|| "another call".to_owned(), name);
+    Error::unlike_calls(against, &name(what), rank, &theirs)
 }
 
 /// Compares the outcomes of all ranks. Returns `local` if every rank succeeded, else this rank's error, else
@@ -68,7 +73,7 @@ pub(crate) fn together<T>(
         // The text belongs to another call. This rank sent no bytes.
         Some((rank, words)) if !words.starts_with(what.as_bytes()) => {
             let well = all.iter().position(Vec::is_empty).unwrap_or_default();
-            Err(at_odds(what, [well, rank], None))
+            Err(at_odds(what, well, rank, None))
         }
         Some((rank, words)) => Err(Error::Peer { rank, message: String::from_utf8_lossy(words).into_owned() }),
     }
@@ -84,7 +89,7 @@ pub(super) fn check_count(answers: usize, world_size: usize) -> Result<()> {
 
 /// Fails unless all ranks have one world size, and the number of each rank is its index in the all-gather. A rank
 /// without a place is taken to be at its index.
-pub(crate) fn check_places(all: impl Iterator<Item = Option<Place>> + Clone) -> Result<()> {
+pub(crate) fn check_places(all: impl Iterator<Item = Option<ClaimedPlace>> + Clone) -> Result<()> {
     let mut places = all.enumerate().filter_map(|(rank, place)| Some((rank, place?)));
     let Some((against, [_, world])) = places.clone().next() else { return Ok(()) };
     if let Some((rank, [_, theirs])) = places.clone().find(|(_, [_, theirs])| *theirs != world) {

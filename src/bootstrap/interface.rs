@@ -10,7 +10,7 @@ use crate::variables::optional;
 
 /// An address of an interface.
 #[derive(Clone)]
-struct Interface {
+struct InterfaceAddress {
     name: String,
     address: IpAddr,
     /// Whether the interface is up and reaches other hosts.
@@ -59,14 +59,14 @@ pub(super) fn outer_address(names: Option<&str>) -> Result<Option<IpAddr>> {
 
 /// The address of the first interface that is named, or of the first that reaches other hosts; of version 4 if the
 /// interface has one.
-fn outer_of(all: &[Interface], names: Option<&str>) -> Result<Option<IpAddr>> {
+fn outer_of(all: &[InterfaceAddress], names: Option<&str>) -> Result<Option<IpAddr>> {
     let names = names.map(str::trim).filter(|names| !names.is_empty());
     let found = match names {
         None => all.iter().find(|own| own.outer && !own.name.starts_with("docker")),
         Some(names) => all.iter().find(|own| is_named(&own.name, names)),
     };
     match (found, names) {
-        (Some(Interface { name, .. }), _) => {
+        (Some(InterfaceAddress { name, .. }), _) => {
             let own = || all.iter().filter(|own| own.name == *name).map(|own| own.address);
             Ok(own().find(IpAddr::is_ipv4).or_else(|| own().next()))
         }
@@ -88,9 +88,9 @@ fn is_named(name: &str, list: &str) -> bool {
 }
 
 /// `lo (127.0.0.1, ::1), eth0 (10.0.0.2)`.
-fn words(all: &[Interface]) -> String {
+fn words(all: &[InterfaceAddress]) -> String {
     let mut names: Vec<&str> = Vec::new();
-    for Interface { name, .. } in all {
+    for InterfaceAddress { name, .. } in all {
         if !names.contains(&name.as_str()) {
             names.push(name);
         }
@@ -103,9 +103,9 @@ fn words(all: &[Interface]) -> String {
 }
 
 /// The list that `getifaddrs` allocates, freed by its first entry.
-struct List(NonNull<libc::ifaddrs>);
+struct InterfaceList(NonNull<libc::ifaddrs>);
 
-impl Drop for List {
+impl Drop for InterfaceList {
     fn drop(&mut self) {
         // SAFETY: `getifaddrs` made the list, and no reference into the list outlives `self`.
         unsafe { libc::freeifaddrs(self.0.as_ptr()) }
@@ -114,14 +114,14 @@ impl Drop for List {
 
 /// The addresses of this host to which other ranks can connect. Link-local IPv6 addresses need a scope and are left
 /// out.
-fn interfaces() -> Result<Vec<Interface>> {
+fn interfaces() -> Result<Vec<InterfaceAddress>> {
     let mut first = std::ptr::null_mut();
     // SAFETY: `first` is where the system stores a pointer to a list of its own.
     if unsafe { libc::getifaddrs(&mut first) } != 0 {
         return Err(Error::system("list the network interfaces", &std::io::Error::last_os_error()));
     }
     let mut all = Vec::new();
-    let Some(list) = NonNull::new(first).map(List) else { return Ok(all) };
+    let Some(list) = NonNull::new(first).map(InterfaceList) else { return Ok(all) };
     let mut next = Some(list.0);
     while let Some(entry) = next {
         // SAFETY: an entry of the list, which lives until `list` is dropped.
@@ -131,7 +131,7 @@ fn interfaces() -> Result<Vec<Interface>> {
             // SAFETY: the name of an entry is a string with an end.
             let name = unsafe { CStr::from_ptr(entry.ifa_name) };
             let outer = entry.ifa_flags & libc::IFF_UP as u32 != 0 && entry.ifa_flags & libc::IFF_LOOPBACK as u32 == 0;
-            all.push(Interface { name: name.to_string_lossy().into_owned(), address, outer });
+            all.push(InterfaceAddress { name: name.to_string_lossy().into_owned(), address, outer });
         }
         next = NonNull::new(entry.ifa_next);
     }
@@ -177,7 +177,7 @@ mod tests {
             ("eth1", "10.0.1.1", true),
             ("down0", "10.0.2.1", false),
         ];
-        let all = all.map(|(name, address, outer)| Interface {
+        let all = all.map(|(name, address, outer)| InterfaceAddress {
             name: name.to_owned(),
             address: address.parse().unwrap(),
             outer,

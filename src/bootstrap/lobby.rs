@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::channel::Channel;
 use super::endpoint::Endpoint;
-use super::frame::{Frame, Kind};
+use super::frame::{Frame, FrameKind};
 use super::handshake::{self, MAX_PENDING_BYTES, Secret};
 use crate::error::{Error, Result};
 
@@ -23,7 +23,7 @@ const PENDING_TIME: Duration = Duration::from_secs(3);
 const MAX_PENDING: usize = 128;
 
 /// A newcomer that proved that it knows the secret.
-pub(super) struct Claim {
+pub(super) struct Newcomer {
     pub(super) channel: Channel,
     /// The number of the newcomer's meeting; 0 at a listener of one meeting.
     pub(super) number: u64,
@@ -47,7 +47,7 @@ struct Claimed {
     world_size: u32,
 }
 
-struct Pending {
+struct PendingConnection {
     channel: Channel,
     until: Instant,
     stage: Stage,
@@ -61,7 +61,7 @@ pub(super) struct Lobby {
     endpoint: Endpoint,
     listeners: Vec<OwnedFd>,
     secrets: Secrets,
-    pending: VecDeque<Pending>, // oldest first
+    pending: VecDeque<PendingConnection>, // oldest first
     /// The number of connections that were dropped without an answer.
     dropped: u64,
     /// The number of connections that were refused with an answer.
@@ -95,7 +95,7 @@ impl Lobby {
     }
 
     /// Serves the newcomers that are ready and accepts new ones.
-    pub(super) fn serve(&mut self, ready: &[PollFlags]) -> Result<Vec<Claim>> {
+    pub(super) fn serve(&mut self, ready: &[PollFlags]) -> Result<Vec<Newcomer>> {
         let now = Instant::now();
         let (doors, ready) = ready.split_at(self.listeners.len().min(ready.len()));
         let mut claims = Vec::new();
@@ -105,7 +105,7 @@ impl Lobby {
             let leaving = matches!(pending.stage, Stage::Leaving);
             match progress {
                 Ok(Some(Claimed { number, rank, world_size })) => {
-                    claims.push(Claim { channel: pending.channel, number, rank, world_size });
+                    claims.push(Newcomer { channel: pending.channel, number, rank, world_size });
                 }
                 Ok(None) if leaving && pending.channel.is_flushed() => {}
                 Ok(None) if pending.until > now => self.pending.push_back(pending),
@@ -129,7 +129,7 @@ impl Lobby {
         channel.queue(handshake::refusal(why));
         let until = Instant::now() + PENDING_TIME;
         if channel.flush().is_ok() && !channel.is_flushed() {
-            self.pending.push_back(Pending { channel, until, stage: Stage::Leaving });
+            self.pending.push_back(PendingConnection { channel, until, stage: Stage::Leaving });
         }
     }
 
@@ -151,7 +151,11 @@ impl Lobby {
                         self.turned_away();
                     }
                     let channel = Channel::new(socket, MAX_PENDING_BYTES);
-                    self.pending.push_back(Pending { channel, until: now + PENDING_TIME, stage: Stage::Hello });
+                    self.pending.push_back(PendingConnection {
+                        channel,
+                        until: now + PENDING_TIME,
+                        stage: Stage::Hello,
+                    });
                 }
                 Ok(None) => return Ok(()),
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) if !self.pending.is_empty() => {
@@ -165,7 +169,7 @@ impl Lobby {
 
     /// Continues with one newcomer. Returns the place that it claims. An error is sent to the
     /// newcomer; if its text is empty, the newcomer is dropped without an answer.
-    fn step(&self, pending: &mut Pending) -> Result<Option<Claimed>, String> {
+    fn step(&self, pending: &mut PendingConnection) -> Result<Option<Claimed>, String> {
         let quietly = |_| String::new();
         pending.channel.flush().map_err(quietly)?;
         if matches!(pending.stage, Stage::Leaving) {
@@ -175,7 +179,7 @@ impl Lobby {
             return Ok(None);
         };
         match (&pending.stage, header.kind) {
-            (Stage::Hello, Kind::Hello) => {
+            (Stage::Hello, FrameKind::Hello) => {
                 let number = header.sequence;
                 let secret = (self.secrets)(number).ok_or_else(|| format!("it has no meeting {number}"))?;
                 let (challenge, cipher) = handshake::challenge(&secret, &payload)?;
@@ -185,7 +189,7 @@ impl Lobby {
                 pending.stage = Stage::Claim { number };
                 Ok(None)
             }
-            (&Stage::Claim { number }, Kind::Claim) => {
+            (&Stage::Claim { number }, FrameKind::Claim) => {
                 let (rank, world_size) = handshake::read_claim(&payload).ok_or("a claim that is too short")?;
                 Ok(Some(Claimed { number, rank, world_size }))
             }

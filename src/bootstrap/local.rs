@@ -19,7 +19,7 @@ use super::endpoint::{BACKLOG, Endpoint, unix_address};
 use super::frame::check_rank;
 use super::handshake::NO_SECRET;
 use super::star::Star;
-use super::wait::{Heeded, Limit};
+use super::wait::{Heeded, WaitLimit};
 use crate::error::{Error, Result};
 use crate::fork::Maker;
 
@@ -83,7 +83,7 @@ impl Local {
         if world_size == 1 {
             return Ok(Self { star: Star::alone(), _name: None });
         }
-        let limit = Limit { deadline, heeded };
+        let limit = WaitLimit { deadline, heeded };
         if rank != 0 {
             return Ok(Self { star: Star::join(&endpoint, secret, rank, world_size, limit)?, _name: None });
         }

@@ -21,7 +21,7 @@ use rustix::net::{Shutdown, shutdown};
 
 use super::all_gather::Bootstrap;
 use super::channel::{Channel, farewell};
-use super::frame::{Frame, Kind, MAX_FRAME_BYTES, Outgoing, check_length};
+use super::frame::{Frame, FrameKind, MAX_FRAME_BYTES, Outgoing, check_length};
 use super::hello::together;
 use super::notice::clipped;
 use super::peer::Life;
@@ -36,7 +36,7 @@ const LIMIT_BYTES: usize = MAX_FRAME_BYTES + MAX_CALL_BYTES;
 
 /// Identifies a process, also across a fork and when the system reuses its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Process {
+struct ProcessIdentity {
     id: u32,
     nonce: [u8; 16],
 }
@@ -56,8 +56,8 @@ struct Peer {
 pub struct Mesh {
     maker: Maker,
     rank: usize,
-    peers: Vec<Option<Peer>>, // [rank], none at our own
-    processes: Vec<Process>,  // [rank]
+    peers: Vec<Option<Peer>>,        // [rank], none at our own
+    processes: Vec<ProcessIdentity>, // [rank]
     sequence: u64,
     /// The name of the call that exchanges are for. Every frame of an exchange carries it, and ranks compare it.
     call: String,
@@ -66,8 +66,18 @@ pub struct Mesh {
     failed: Option<Error>,
     /// Called periodically during an exchange, which ends with its error.
     heeded: Option<Heeded>,
+    observer: Option<Box<dyn Observer>>,
     /// Set before this rank disconnects, so that its own monitor reports no death.
     closing: Arc<AtomicBool>,
+}
+
+/// Is notified of the exchanges of a mesh, which may wait for other ranks.
+pub(crate) trait Observer: Send {
+    /// Exchange `number` begins, for the call of this name.
+    fn begins(&self, number: u64, call: &str);
+
+    /// The exchange that began last has ended.
+    fn ends(&self);
 }
 
 impl Peer {
@@ -77,10 +87,10 @@ impl Peer {
 }
 
 impl Mesh {
-    fn new(rank: usize, peers: Vec<Option<Peer>>, processes: Vec<Process>) -> Self {
+    fn new(rank: usize, peers: Vec<Option<Peer>>, processes: Vec<ProcessIdentity>) -> Self {
         let (maker, closing) = (Maker::this(), Arc::default());
-        let (sequence, call, group, failed, heeded) = (0, String::new(), None, None, None);
-        Self { maker, rank, peers, processes, sequence, call, group, failed, heeded, closing }
+        let (sequence, call, group, failed, heeded, observer) = (0, String::new(), None, None, None, None);
+        Self { maker, rank, peers, processes, sequence, call, group, failed, heeded, observer, closing }
     }
 
     /// Names the parallel group in warnings. `world` has the world rank of each rank.
@@ -96,6 +106,11 @@ impl Mesh {
     /// Sets a check whose error ends an exchange, from the next exchange on.
     pub(crate) fn heed(&mut self, heeded: Option<Heeded>) {
         self.heeded = heeded;
+    }
+
+    /// Sets the observer of later exchanges.
+    pub(crate) fn observe(&mut self, observer: Box<dyn Observer>) {
+        self.observer = Some(observer);
     }
 
     /// Whether `rank` is a thread of this process. False for an invalid rank.
@@ -147,7 +162,7 @@ impl Mesh {
     /// A frame that carries a descriptor, or states that the sender has none.
     fn descriptor(&self, fd: Option<&Arc<OwnedFd>>) -> Outgoing {
         let payload = self.named(&[u8::from(fd.is_some())]);
-        Outgoing { kind: Kind::Descriptor, rank: self.rank, sequence: self.sequence, payload, fd: fd.cloned() }
+        Outgoing { kind: FrameKind::Descriptor, rank: self.rank, sequence: self.sequence, payload, fd: fd.cloned() }
     }
 }
 
@@ -181,7 +196,7 @@ impl Mesh {
             return;
         }
         if self.failed.is_none() && !std::thread::panicking() {
-            let goodbye = Outgoing { kind: Kind::Goodbye, ..self.data(&[]) };
+            let goodbye = Outgoing { kind: FrameKind::Goodbye, ..self.data(&[]) };
             farewell(self.others().map(|(_, peer)| &mut peer.channel), &goodbye);
         }
         for (_, socket, _) in self.connections() {

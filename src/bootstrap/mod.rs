@@ -22,6 +22,7 @@ pub(crate) mod mesh;
 pub(crate) mod monitor;
 pub(crate) mod notice;
 mod peer;
+pub(crate) mod shown;
 mod star;
 pub(crate) mod tcp;
 mod threads;

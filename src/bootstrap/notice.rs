@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::frame::{Fields, Kind, Outgoing};
+use super::frame::{Fields, FrameKind, Outgoing};
 use crate::error::{Error, Operation};
 
 const LOST: u8 = 1;
@@ -79,7 +79,7 @@ pub(crate) fn clipped(text: &str, bytes: usize) -> &str {
 
 /// The frame by which `sender` reports that it gives up because of `error`.
 pub(super) fn notice(sender: usize, error: &Error) -> Outgoing {
-    Outgoing::control(Kind::Notice, sender, encode(error))
+    Outgoing::control(FrameKind::Notice, sender, encode(error))
 }
 
 /// The error of a notice of `sender`. A notice may have been forwarded, so the rank that found the failure is added

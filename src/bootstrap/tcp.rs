@@ -13,7 +13,7 @@ use super::frame::check_rank;
 use super::handshake::NO_SECRET;
 use super::star::Star;
 use super::unique_id::{UniqueId, parse_secret};
-use super::wait::{Heeded, Limit};
+use super::wait::{Heeded, WaitLimit};
 use crate::error::{Error, Result};
 use crate::settings::setters;
 use crate::variables::{AGENT_STORE, Launcher, Process, optional, report_consequence, warn_of_variables};
@@ -243,14 +243,14 @@ impl Tcp {
         }
         let endpoint = Endpoint::Tcp(vec![address]);
         let listener = OwnedFd::from(listener);
-        let limit = Limit { deadline: config.deadline, heeded };
+        let limit = WaitLimit { deadline: config.deadline, heeded };
         let star = Star::listen(endpoint, listener, config.secret, config.world_size, limit)?;
         Ok(Self { star })
     }
 
     fn join(addresses: Vec<SocketAddr>, config: &TcpConfig, heeded: Option<Heeded>) -> Result<Self> {
         let &TcpConfig { rank, world_size, secret, deadline, .. } = config;
-        let limit = Limit { deadline, heeded };
+        let limit = WaitLimit { deadline, heeded };
         Ok(Self { star: Star::join(&Endpoint::Tcp(addresses), secret, rank, world_size, limit)? })
     }
 }
@@ -334,7 +334,9 @@ fn resolve(text: &str, deadline: Instant) -> Result<Vec<SocketAddr>> {
             let doing = format!("for the resolver to find the host of `{text}`");
             Err(Error::exchange_timeout(None, start.elapsed(), doing))
         }
-        Err(RecvTimeoutError::Disconnected) => Err(Error::internal("the resolver panicked")),
+        Err(RecvTimeoutError::Disconnected) => {
+            Err(Error::bootstrap(format!("the resolver of the host of `{text}` ended without an answer")))
+        }
     }
 }
 

@@ -38,12 +38,12 @@ pub struct Threads {
 }
 
 struct Shared {
-    meeting: Mutex<Meeting>,
+    meeting: Mutex<ThreadMeeting>,
     changed: Condvar,
 }
 
 /// The current all-gather and the result of the previous one.
-struct Meeting {
+struct ThreadMeeting {
     round: u64,
     given: Vec<Option<Vec<u8>>>,
     result: Arc<[Vec<u8>]>,
@@ -58,7 +58,7 @@ impl Threads {
     /// [`Error::InvalidArgument`] if `world_size` is not in 1..=256.
     pub fn new(world_size: usize) -> Result<Vec<Self>> {
         check_world_size(world_size)?;
-        let meeting = Meeting { round: 0, given: vec![None; world_size], result: Arc::new([]), failed: None };
+        let meeting = ThreadMeeting { round: 0, given: vec![None; world_size], result: Arc::new([]), failed: None };
         let shared = Arc::new(Shared { meeting: Mutex::new(meeting), changed: Condvar::new() });
         let maker = Maker::this();
         Ok((0..world_size).map(|rank| Self { shared: Arc::clone(&shared), rank, world_size, maker }).collect())

@@ -19,18 +19,18 @@ pub fn until(limit: Duration) -> Instant {
 pub(crate) type Heeded = Box<dyn Fn() -> Result<()> + Send>;
 
 /// The conditions that end a wait for ranks.
-pub(super) struct Limit {
+pub(super) struct WaitLimit {
     pub(super) deadline: Instant,
     pub(super) heeded: Option<Heeded>,
 }
 
-impl From<Instant> for Limit {
+impl From<Instant> for WaitLimit {
     fn from(deadline: Instant) -> Self {
         Self { deadline, heeded: None }
     }
 }
 
-impl Limit {
+impl WaitLimit {
     /// How often a wait is interrupted to run the check.
     const LOOK: Duration = Duration::from_millis(20);
 

@@ -57,7 +57,8 @@ pub(super) fn world_of_threads(world_size: usize) -> Result<Box<World>, Report> 
 pub(super) fn world_take(world: &World) -> Result<Box<Ready>, Report> {
     guard(|| {
         let rank = world.0.lock().pop_front();
-        rank.map(ready).ok_or_else(|| Error::internal("every rank of the world was taken"))
+        let reason = "every rank of the world was taken";
+        rank.map(ready).ok_or_else(|| Error::unsupported("to take another rank of a world of threads", reason))
     })
 }
 

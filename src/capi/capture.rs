@@ -39,7 +39,7 @@ impl Capture {
 }
 
 /// The function that a capture calls once, with itself.
-pub(super) type Record<'r> = &'r mut dyn for<'scope> FnMut(&stream::Capture<'scope, 'static>) -> Result<()>;
+pub(super) type RecordFn<'r> = &'r mut dyn for<'scope> FnMut(&stream::Capture<'scope, 'static>) -> Result<()>;
 
 /// A graph, which owns the tensors among its operands. Other operands are only nominally `'static`: the caller's duty.
 pub struct Graph(Made);
@@ -57,7 +57,7 @@ pub(super) fn stream_capture(stream: &Stream, recorder: Pin<&mut Recorder>) -> R
 /// Captures the work of the recording function. `capture` calls its argument once.
 pub(super) fn capture_with(
     mut recorder: Pin<&mut Recorder>,
-    capture: impl FnOnce(Record<'_>) -> Result<stream::Graph<'static>>,
+    capture: impl FnOnce(RecordFn<'_>) -> Result<stream::Graph<'static>>,
 ) -> Result<Box<Graph>> {
     let graph = capture(&mut |raw| {
         let raw = std::ptr::from_ref(raw).cast();

@@ -35,7 +35,7 @@ pub(super) fn coordinator_group(coordinator: &Coordinator) -> Box<GroupHandle> {
 
 /// The operation that a header names.
 pub(super) fn operation(name: &str) -> Result<&'static Op> {
-    Op::named(name).ok_or_else(|| Error::internal(format!("{name} is not an operation")))
+    Op::named(name).ok_or_else(|| Error::invalid("the operation", name, "this build has no such operation"))
 }
 
 /// Builds the call. `first` is a shape, the counts of parts, or the counts to each rank; `second` the counts from each.
@@ -45,8 +45,10 @@ pub(super) fn operation(name: &str) -> Result<&'static Op> {
 unsafe fn call_of<'v>(
     group: &'v GroupHandle,
     asked: &Asked<'_>,
-    [input, output]: [&Operand; 2],
-    [first, second]: [&'v [usize]; 2],
+    input: &Operand,
+    output: &Operand,
+    first: &'v [usize],
+    second: &'v [usize],
 ) -> Result<Call<'v>> {
     let op = operation(asked.operation)?;
     // SAFETY: passed on.
@@ -93,7 +95,7 @@ pub(super) unsafe fn run(
 ) -> Result<(), Report> {
     guard(|| {
         // SAFETY: passed on.
-        let call = unsafe { call_of(group, asked, [&input, &output], [first, second]) }?;
+        let call = unsafe { call_of(group, asked, &input, &output, first, second) }?;
         // SAFETY: passed on.
         group.calls.run(&call, unsafe { target(queue, [&input, &output]) }?)
     })
@@ -111,7 +113,7 @@ pub(super) unsafe fn run_messages(
         let message = |message: &Message| {
             // SAFETY: passed on.
             let (view, dtype) = unsafe { resolve(group.device(), &message.operand) }?;
-            Ok(op::Message::new(message.peer, message.sends, dtype, &view))
+            Ok(op::RankMessage::new(message.peer, message.sends, dtype, &view))
         };
         let resolved = messages.iter().map(message).collect::<Result<Vec<_>>>()?;
         let operands = messages.iter().map(|message| &message.operand);
@@ -143,7 +145,7 @@ pub(super) unsafe fn run_low_contention(
 ) -> Result<Box<Pending>, Report> {
     guard(|| {
         // SAFETY: passed on.
-        let call = unsafe { call_of(group, asked, [&input, &output], [&[]; 2]) }?;
+        let call = unsafe { call_of(group, asked, &input, &output, &[], &[]) }?;
         // SAFETY: passed on.
         let queue = unsafe { target(queue, [&input, &output]) }?;
         Ok(Box::new(Pending(group.calls.run_low_contention(&call, queue)?)))
@@ -171,7 +173,7 @@ pub(super) unsafe fn bind(
 ) -> Result<Box<BoundAllReduce>, Report> {
     guard(|| {
         // SAFETY: passed on.
-        let call = unsafe { call_of(group, asked, [&input, &output], [&[]; 2]) }?;
+        let call = unsafe { call_of(group, asked, &input, &output, &[], &[]) }?;
         // SAFETY: passed on.
         let kept: Vec<Tensor> = unsafe { tensors([&input, &output]) }.cloned().collect();
         Ok(Box::new(BoundAllReduce(group.calls.bind(&call, Some(Arc::new(kept)))?)))

@@ -1,7 +1,10 @@
 //! Communicators.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::pin::Pin;
 
+use cxx::CxxString;
 use parking_lot::Mutex;
 
 use super::bootstrap::{Borrowed, Ready, scatter};
@@ -10,8 +13,8 @@ use super::mirror::Mirrored;
 use super::report::guard;
 use super::{Communicator, Device, Report, Stream};
 use crate::bootstrap::foreign::Foreign;
-use crate::error::{Error, Result};
-use crate::group::Config;
+use crate::error::Result;
+use crate::group::{Config, joined};
 use crate::sys::foreign::Bootstrap;
 
 pub(super) fn communicator_open(
@@ -43,12 +46,7 @@ pub(super) fn part_is_member(part: &Part) -> bool {
 }
 
 pub(super) fn part_take(part: &Part) -> Result<Box<Communicator>, Report> {
-    guard(|| member(part.0.lock().take()))
-}
-
-/// The group that a split gave this rank.
-pub(super) fn member<T>(group: Option<T>) -> Result<Box<T>> {
-    group.map(Box::new).ok_or_else(|| Error::internal("a split gave this rank no group"))
+    guard(|| joined(part.0.lock().take()).map(Box::new))
 }
 
 /// A second handle.
@@ -95,6 +93,11 @@ pub(super) fn communicator_leave(communicator: &Communicator, stream: &Stream) -
 
 pub(super) fn communicator_check_guards(communicator: &Communicator) -> Result<(), Report> {
     guard(|| communicator.check_guards())
+}
+
+pub(super) fn communicator_dump(communicator: &Communicator, folder: &CxxString) -> Result<String, Report> {
+    let folder = OsStr::from_bytes(folder.as_bytes());
+    guard(|| communicator.dump(folder).map(|path| path.to_string_lossy().into_owned()))
 }
 
 pub(super) fn communicator_check(communicator: &Communicator) -> Result<(), Report> {

@@ -76,7 +76,7 @@ fn enqueue(what: &'static str, from: &(View<'_>, Dtype), to: &(View<'_>, Dtype),
     if to.1 != from.1 {
         return Err(Error::invalid("the destination's type", to.1, format!("the source's is {}", from.1)));
     }
-    enqueue_copy(what, [&from.0, &to.0], from.1, queue)
+    enqueue_copy(what, &from.0, &to.0, from.1, queue)
 }
 
 /// # Safety

@@ -373,7 +373,7 @@ unsafe fn experts_dispatch(
         let (routing, (rows, scales)) = unsafe { (routing.resolve(device)?, sent.resolve(device)?) };
         // SAFETY: passed on.
         let into = unsafe { into.resolve(device) }?;
-        let sends = Some((&rows, scales.as_ref(), &into));
+        let sends = Some((crate::experts::TokenRows { rows: &rows, scales: scales.as_ref() }, &into));
         // SAFETY: passed on.
         let queue = unsafe { target(queue, operands) }?;
         Ok(Box::new(Routed(experts.dispatched(&routing, sends, queue)?)))
@@ -388,9 +388,9 @@ unsafe fn routed_dispatch(routed: &Routed, sent: &SentRows, into: &AskedReceived
         let device = routed.0.device();
         // SAFETY: passed on.
         let ((rows, scales), into) = unsafe { (sent.resolve(device)?, into.resolve(device)?) };
-        let rows = (&rows, scales.as_ref());
+        let sent = crate::experts::TokenRows { rows: &rows, scales: scales.as_ref() };
         // SAFETY: passed on.
-        routed.0.again(rows, &into, unsafe { target(queue, operands) }?)
+        routed.0.again(sent, &into, unsafe { target(queue, operands) }?)
     })
 }
 
@@ -402,9 +402,8 @@ unsafe fn routed_combine(routed: &Routed, rows: &Operand, asked: &AskedSums, que
         let device = routed.0.device();
         // SAFETY: passed on.
         let (results, (output, options)) = unsafe { (held(device, rows)?, asked.resolve(device)?) };
-        let both = [&results, &output];
         // SAFETY: passed on.
-        routed.0.combined(both, &options, unsafe { target(queue, operands) }?)
+        routed.0.combined(&results, &output, &options, unsafe { target(queue, operands) }?)
     })
 }
 

@@ -91,7 +91,7 @@ fn communicator_explain_quantised_norm(
     form: &QuantisedForm,
     [direct, placed]: [bool; 2],
 ) -> Result<Vec<Row>, Report> {
-    guard(|| Ok(rows(&communicator.explain_norm_of((value(number)?, hidden, width), format(form)?, direct, placed)?)))
+    guard(|| Ok(rows(&communicator.explain_norm_of(value(number)?, hidden, width, format(form)?, direct, placed)?)))
 }
 
 fn communicator_explain_scattered_norm(
@@ -100,7 +100,7 @@ fn communicator_explain_scattered_norm(
     hidden: usize,
     [quantised, direct, gathers]: [bool; 3],
 ) -> Result<Vec<Row>, Report> {
-    guard(|| Ok(rows(&communicator.explain_scattered_norm((value(number)?, hidden), quantised, direct, gathers))))
+    guard(|| Ok(rows(&communicator.explain_scattered_norm(value(number)?, hidden, quantised, direct, gathers))))
 }
 
 fn rows(ranges: &[Range<Algorithm>]) -> Vec<Row> {

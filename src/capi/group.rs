@@ -4,12 +4,12 @@ use parking_lot::Mutex;
 
 use super::bootstrap::Ready;
 use super::bridge::{Color, GroupSettings};
-use super::communicator::member;
 use super::mirror::Mirrored;
 use super::report::guard;
 use super::{Coordinator, Device, Report};
 use crate::environment::GroupConfig;
 use crate::error::Result;
+use crate::group::joined;
 
 pub(super) fn coordinator_open(
     ready: Box<Ready>,
@@ -36,7 +36,7 @@ pub(super) fn coordinator_part_is_member(part: &CoordinatorPart) -> bool {
 }
 
 pub(super) fn coordinator_part_take(part: &CoordinatorPart) -> Result<Box<Coordinator>, Report> {
-    guard(|| member(part.0.lock().take()))
+    guard(|| joined(part.0.lock().take()).map(Box::new))
 }
 
 pub(super) fn coordinator_close(coordinator: &Coordinator) -> Result<(), Report> {

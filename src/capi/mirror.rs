@@ -10,7 +10,7 @@ use crate::fused::Way;
 use crate::group::{Config, Deadlines, Determinism, Multicast, Tuning};
 use crate::matmul::{F8, Order};
 use crate::mixed::{MixedMode, MixedOperation};
-use crate::op::{Algorithm, Codec, Narrow, ScaleLayout, Scaling};
+use crate::op::{Algorithm, Codec, Narrow, ScaleGroup, ScaleLayout};
 use crate::types::{Dtype, Reduction, Transport};
 
 /// A setting that crosses a bridge.
@@ -64,7 +64,7 @@ numbered! {
     Transport, "the number of a Transport", Transport::EVERY;
     Multicast, "the number of a Multicast", Multicast::ALL;
     Backend, "the number of a Backend", Backend::ALL;
-    Scaling, "the scaling of quantised rows", Scaling::ALL;
+    ScaleGroup, "the scaling of quantised rows", ScaleGroup::ALL;
     Narrow, "the format of quantised values", Narrow::ALL;
     ScaleLayout, "the layout of scales", ScaleLayout::ALL;
     Way, "the number of a Way", Way::ALL;
@@ -175,7 +175,8 @@ fields! {
     Config as Settings {
         deadlines, heap_bytes, heap_channels, one_shot_ll_bytes, one_shot_sentinel_bytes, two_shot_ll_bytes,
         two_shot_sentinel_bytes, ring_bytes, recursive_doubling_bytes, pair_bytes, determinism, transport, multicast,
-        registrations, most_blocks, check_calls, guard_bytes, silence, tuning,
+        registrations, most_blocks, check_calls, guard_bytes, silence, hold_after_failure, graph_mixing, timing,
+        tuning,
     }
 
     GroupConfig as GroupSettings { communicator, host, interface, backend }

@@ -31,6 +31,7 @@ mod mixed;
 mod named;
 mod norm;
 mod nvshmem;
+mod observe;
 mod report;
 mod tensor;
 
@@ -81,6 +82,9 @@ mod bridge {
         check_calls: bool,
         guard_bytes: u64,
         silence: bool,
+        hold_after_failure: bool,
+        graph_mixing: bool,
+        timing: bool,
         /// Path of a tuning file; empty: none.
         tuning: String,
     }
@@ -328,6 +332,7 @@ mod bridge {
         fn communicator_leave(communicator: &Communicator, stream: &Stream) -> Result<()>;
         fn communicator_check(communicator: &Communicator) -> Result<()>;
         fn communicator_check_guards(communicator: &Communicator) -> Result<()>;
+        fn communicator_dump(communicator: &Communicator, folder: &CxxString) -> Result<String>;
         fn communicator_abort(communicator: &Communicator);
         fn communicator_abandon(communicator: &Communicator);
         fn communicator_close(communicator: &Communicator) -> Result<()>;

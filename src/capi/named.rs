@@ -74,8 +74,7 @@ fn start_of(value: &str) -> String {
 fn arrived(value: NamedValue<'static>) -> Result<Arrived> {
     match value {
         NamedValue::Tensor(tensor) => {
-            let lent = || Error::internal("a tensor arrived in memory of others");
-            let (dtype, shape, memory) = tensor.into_own().ok_or_else(lent)?;
+            let (dtype, shape, memory) = tensor.into_own()?;
             Ok(Arrived::Tensor(Tensor::of_bytes(memory, dtype), shape))
         }
         NamedValue::Other(value) => Ok(Arrived::Other(value.to_string())),
@@ -106,6 +105,8 @@ pub(super) fn received_entries(received: &Received) -> Vec<Named> {
 pub(super) fn received_tensor(received: &Received, index: usize) -> Result<Box<Tensor>, Report> {
     guard(|| match received.0.get(index) {
         Some((_, Arrived::Tensor(tensor, _))) => Ok(tensor.clone()),
-        _ => Err(Error::internal(format!("value {index} of a map is not a tensor"))),
+        _ => {
+            Err(Error::invalid("the number of a tensor in a map", index, "the value with this number must be a tensor"))
+        }
     })
 }

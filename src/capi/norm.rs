@@ -6,7 +6,7 @@ use super::mirror::value;
 use super::report::guard;
 use super::tensor::{held, target};
 use crate::error::{Error, Result};
-use crate::op::{Algorithm, Call, Format, Held, LayerNorm, NormRows, Numbers, Quantised, RmsNorm, Scaling};
+use crate::op::{Algorithm, Call, Held, LayerNorm, NormRows, Numbers, Quantised, RmsNorm, RowFormat, ScaleGroup};
 use bridge::{AskedNorm, AskedRows, Operand, QuantisedForm, Queue};
 
 #[cxx::bridge(namespace = "symmetra::core")]
@@ -93,7 +93,7 @@ unsafe fn run_norm(group: &GroupHandle, asked: &AskedNorm<'_>, queue: Queue) -> 
                 format,
                 values: held(values)?,
                 scales: given(asked.quantised.has_scales, scales)?,
-                known: if format.scaling == Scaling::Static { known.take() } else { None },
+                known: if format.scaling == ScaleGroup::Static { known.take() } else { None },
             }),
             None => None,
         };
@@ -121,9 +121,9 @@ unsafe fn run_norm(group: &GroupHandle, asked: &AskedNorm<'_>, queue: Queue) -> 
 }
 
 /// The format of quantised rows, by the numbers of the headers.
-pub(super) fn format(asked: &QuantisedForm) -> Result<Format> {
+pub(super) fn format(asked: &QuantisedForm) -> Result<RowFormat> {
     let (scaling, to, layout) = (value(asked.scaling)?, value(asked.to)?, value(asked.layout)?);
-    let format = Format::new(scaling, to, asked.elems, layout);
+    let format = RowFormat::new(scaling, to, asked.elems, layout);
     if asked.elems != 0 && asked.elems != format.elems {
         let limit = format!("{scaling} has no such number: leave the number 0");
         return Err(Error::invalid("the number of elements of a group", asked.elems, limit));

@@ -18,7 +18,7 @@ use crate::types::{Dtype, Element, with_type};
 /// A buffer or registered memory. Cheap to clone; clones share ownership.
 #[derive(Clone)]
 pub struct Tensor {
-    owner: Arc<dyn Memory>,
+    owner: Arc<dyn UntypedMemory>,
     address: usize,
     count: usize,
     place: Place,
@@ -29,7 +29,7 @@ pub struct Tensor {
 }
 
 /// A buffer without its element type.
-pub(super) trait Memory: Send + Sync {
+pub(super) trait UntypedMemory: Send + Sync {
     /// The signal array, if the buffer has one.
     fn signals(&self) -> Option<SignalPad<'_>> {
         None
@@ -50,7 +50,7 @@ pub(super) trait Memory: Send + Sync {
     }
 }
 
-impl<T: Element> Memory for SymmetricBuffer<T> {
+impl<T: Element> UntypedMemory for SymmetricBuffer<T> {
     fn signals(&self) -> Option<SignalPad<'_>> {
         Some(SymmetricBuffer::signals(self))
     }
@@ -64,8 +64,8 @@ impl<T: Element> Memory for SymmetricBuffer<T> {
     }
 }
 
-impl<T: Element> Memory for DeviceBuffer<T> {}
-impl<T: Element> Memory for Adopted<'_, T> {
+impl<T: Element> UntypedMemory for DeviceBuffer<T> {}
+impl<T: Element> UntypedMemory for Adopted<'_, T> {
     fn peer_address(&self, rank: usize) -> Result<usize> {
         Adopted::peer_address(self, rank).map(|address| address as usize)
     }
@@ -76,7 +76,7 @@ impl<T: Element> Memory for Adopted<'_, T> {
 }
 
 #[cfg(feature = "nvshmem")]
-impl<T: Element> Memory for crate::nvshmem::Buffer<T> {
+impl<T: Element> UntypedMemory for crate::nvshmem::Buffer<T> {
     fn peer_address(&self, rank: usize) -> Result<usize> {
         crate::nvshmem::Buffer::peer_address(self, rank).map(|address| address as usize)
     }
@@ -91,7 +91,7 @@ impl<T: Element> Memory for crate::nvshmem::Buffer<T> {
 }
 
 impl Tensor {
-    pub(super) fn new<M: Memory + 'static>(memory: M, dtype: Dtype) -> Box<Self>
+    pub(super) fn new<M: UntypedMemory + 'static>(memory: M, dtype: Dtype) -> Box<Self>
     where
         for<'a> &'a M: WithView,
     {
@@ -108,7 +108,7 @@ impl Tensor {
     }
 
     fn pad(&self) -> Result<SignalPad<'_>> {
-        self.owner.signals().ok_or_else(|| Error::internal("a signal pad without a symmetric buffer"))
+        self.owner.signals().ok_or_else(|| Error::unsupported("a signal pad", "only symmetric buffers have one"))
     }
 
     /// Elements `start..start + count`.
@@ -203,7 +203,7 @@ unsafe fn target_keeping<'a, 't>(queue: Queue, tensors: impl IntoIterator<Item =
     match (stream, capture) {
         (Some(stream), _) => Ok(stream.into()),
         (None, Some(capture)) => Ok(capture.keep(tensors)?.into()),
-        (None, None) => Err(Error::internal("a queue of neither a stream nor a capture")),
+        (None, None) => Err(Error::invalid("the queue", "missing", "a call has a stream or a capture")),
     }
 }
 

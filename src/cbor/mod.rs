@@ -20,8 +20,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Result};
-use read::Reader;
-use write::Writer;
+use read::CborReader;
+use write::CborWriter;
 
 /// The most levels of a value: sequences, maps, structs, variants with content, and `Some`. A receiver needs some
 /// hundred bytes to some kilobytes of its stack for a level.
@@ -45,14 +45,14 @@ const BIG_NEGATIVE: u64 = 3;
 /// [`Error::InvalidArgument`] with `what` and the place in the value: too many levels, or an error of the value's own
 /// `Serialize`.
 pub fn encode<T: Serialize + ?Sized>(what: &str, value: &T) -> Result<Vec<u8>> {
-    let mut writer = Writer::default();
+    let mut writer = CborWriter::default();
     value.serialize(&mut writer).map_err(|unfit| Error::invalid(what, unfit.value(), unfit.limit()))?;
     Ok(writer.into_bytes())
 }
 
 /// The value of bytes; an error states why they are not of this type.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> std::result::Result<T, impl std::fmt::Display> {
-    let mut reader = Reader::new(bytes);
+    let mut reader = CborReader::new(bytes);
     T::deserialize(&mut reader).and_then(|value| reader.finish().map(|()| value))
 }
 

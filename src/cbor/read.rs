@@ -7,34 +7,34 @@ use serde::de::{
     DeserializeSeed, Deserializer, EnumAccess, Error as _, MapAccess, SeqAccess, Unexpected, VariantAccess, Visitor,
 };
 
-use super::unfit::Unfit;
+use super::unfit::UnfitValue;
 use super::{BIG_NEGATIVE, BIG_POSITIVE, BREAK, F32, MOST_LEVELS, NULL, SOME, UNDEFINED};
 
 /// The remaining bytes.
-pub(super) struct Reader<'de> {
+pub(super) struct CborReader<'de> {
     rest: &'de [u8],
     levels: usize,
 }
 
-impl<'de> Reader<'de> {
+impl<'de> CborReader<'de> {
     pub(super) fn new(bytes: &'de [u8]) -> Self {
         Self { rest: bytes, levels: 0 }
     }
 
     /// Refuses bytes after the value.
-    pub(super) fn finish(&self) -> Result<(), Unfit> {
+    pub(super) fn finish(&self) -> Result<(), UnfitValue> {
         match self.rest.len() {
             0 => Ok(()),
-            more => Err(Unfit::custom(format!("{more} bytes follow the value"))),
+            more => Err(UnfitValue::custom(format!("{more} bytes follow the value"))),
         }
     }
 
-    fn head(&mut self) -> Result<Header, Unfit> {
-        Decoder::from(&mut self.rest).pull().map_err(|_| Unfit::custom("the bytes end early or are not CBOR"))
+    fn head(&mut self) -> Result<Header, UnfitValue> {
+        Decoder::from(&mut self.rest).pull().map_err(|_| UnfitValue::custom("the bytes end early or are not CBOR"))
     }
 
     /// The next header, without consuming it.
-    fn peek(&self) -> Result<Header, Unfit> {
+    fn peek(&self) -> Result<Header, UnfitValue> {
         Self { ..*self }.head()
     }
 
@@ -42,14 +42,15 @@ impl<'de> Reader<'de> {
         self.rest.first() == Some(&byte)
     }
 
-    fn take(&mut self, bytes: usize) -> Result<&'de [u8], Unfit> {
-        let (taken, rest) = self.rest.split_at_checked(bytes).ok_or_else(|| Unfit::custom("the bytes end early"))?;
+    fn take(&mut self, bytes: usize) -> Result<&'de [u8], UnfitValue> {
+        let (taken, rest) =
+            self.rest.split_at_checked(bytes).ok_or_else(|| UnfitValue::custom("the bytes end early"))?;
         self.rest = rest;
         Ok(taken)
     }
 
     /// Bytes or text of this length, or in pieces.
-    fn string(&mut self, len: Option<usize>, piece: fn(Header) -> Option<usize>) -> Result<Cow<'de, [u8]>, Unfit> {
+    fn string(&mut self, len: Option<usize>, piece: fn(Header) -> Option<usize>) -> Result<Cow<'de, [u8]>, UnfitValue> {
         if let Some(len) = len {
             return self.take(len).map(Cow::Borrowed);
         }
@@ -58,38 +59,42 @@ impl<'de> Reader<'de> {
             match self.head()? {
                 Header::Break => return Ok(all.into()),
                 head => {
-                    let len = piece(head).ok_or_else(|| Unfit::custom("a piece of a string is not a string"))?;
+                    let len = piece(head).ok_or_else(|| UnfitValue::custom("a piece of a string is not a string"))?;
                     all.extend_from_slice(self.take(len)?);
                 }
             }
         }
     }
 
-    fn bytes(&mut self, len: Option<usize>) -> Result<Cow<'de, [u8]>, Unfit> {
+    fn bytes(&mut self, len: Option<usize>) -> Result<Cow<'de, [u8]>, UnfitValue> {
         self.string(len, |head| if let Header::Bytes(len) = head { len } else { None })
     }
 
-    fn text(&mut self, len: Option<usize>) -> Result<Cow<'de, str>, Unfit> {
+    fn text(&mut self, len: Option<usize>) -> Result<Cow<'de, str>, UnfitValue> {
         match self.string(len, |head| if let Header::Text(len) = head { len } else { None })? {
-            Cow::Borrowed(bytes) => str::from_utf8(bytes).map(Cow::Borrowed).map_err(Unfit::custom),
-            Cow::Owned(bytes) => String::from_utf8(bytes).map(Cow::Owned).map_err(Unfit::custom),
+            Cow::Borrowed(bytes) => str::from_utf8(bytes).map(Cow::Borrowed).map_err(UnfitValue::custom),
+            Cow::Owned(bytes) => String::from_utf8(bytes).map(Cow::Owned).map_err(UnfitValue::custom),
         }
     }
 
     /// The bytes of an integer beyond 64 bits.
-    fn big(&mut self) -> Result<u128, Unfit> {
-        let Header::Bytes(len) = self.head()? else { return Err(Unfit::custom("a large integer without bytes")) };
+    fn big(&mut self) -> Result<u128, UnfitValue> {
+        let Header::Bytes(len) = self.head()? else { return Err(UnfitValue::custom("a large integer without bytes")) };
         let bytes = self.bytes(len)?;
         let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
         match bytes.len() - zeros {
             0..=16 => Ok(bytes.iter().fold(0, |value, byte| value << 8 | u128::from(*byte))),
-            more => Err(Unfit::custom(format!("an integer of {more} bytes"))),
+            more => Err(UnfitValue::custom(format!("an integer of {more} bytes"))),
         }
     }
 
-    fn inside<T>(&mut self, levels: usize, read: impl FnOnce(&mut Self) -> Result<T, Unfit>) -> Result<T, Unfit> {
+    fn inside<T>(
+        &mut self,
+        levels: usize,
+        read: impl FnOnce(&mut Self) -> Result<T, UnfitValue>,
+    ) -> Result<T, UnfitValue> {
         if self.levels + levels > MOST_LEVELS {
-            return Err(Unfit::custom(format!("it has more than {MOST_LEVELS} levels")));
+            return Err(UnfitValue::custom(format!("it has more than {MOST_LEVELS} levels")));
         }
         self.levels += levels;
         let outcome = read(self);
@@ -101,24 +106,24 @@ impl<'de> Reader<'de> {
     fn entries<T>(
         &mut self,
         left: Option<usize>,
-        read: impl FnOnce(&mut Entries<'_, 'de>) -> Result<T, Unfit>,
-    ) -> Result<T, Unfit> {
+        read: impl FnOnce(&mut Entries<'_, 'de>) -> Result<T, UnfitValue>,
+    ) -> Result<T, UnfitValue> {
         self.inside(1, |reader| {
             let mut entries = Entries { reader, left };
             let value = read(&mut entries)?;
             match entries.is_over() {
                 true if left.is_none() => entries.reader.take(1).map(|_| value),
                 true => Ok(value),
-                false => Err(Unfit::custom("a sequence or a map holds more than expected")),
+                false => Err(UnfitValue::custom("a sequence or a map holds more than expected")),
             }
         })
     }
 }
 
-impl<'de> Deserializer<'de> for &mut Reader<'de> {
-    type Error = Unfit;
+impl<'de> Deserializer<'de> for &mut CborReader<'de> {
+    type Error = UnfitValue;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unfit> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, UnfitValue> {
         // Reads the bits directly: a conversion to f64 could change those of a NaN.
         if let Some((&F32, rest)) = self.rest.split_first()
             && let Some((bits, rest)) = rest.split_first_chunk()
@@ -151,17 +156,17 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
                 Header::Tag(BIG_POSITIVE) => visitor.visit_u128(self.big()?),
                 Header::Tag(BIG_NEGATIVE) => match i128::try_from(self.big()?) {
                     Ok(bits) => visitor.visit_i128(!bits),
-                    Err(_) => Err(Unfit::custom("a negative integer of more than 128 bits")),
+                    Err(_) => Err(UnfitValue::custom("a negative integer of more than 128 bits")),
                 },
                 // Serde cannot represent the information of other tags.
                 Header::Tag(_) => continue,
-                Header::Simple(other) => Err(Unfit::custom(format!("a simple value {other}"))),
-                Header::Break => Err(Unfit::custom("an end without a beginning")),
+                Header::Simple(other) => Err(UnfitValue::custom(format!("a simple value {other}"))),
+                Header::Break => Err(UnfitValue::custom("an end without a beginning")),
             };
         }
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unfit> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, UnfitValue> {
         if self.next_is(NULL) || self.next_is(UNDEFINED) {
             self.take(1)?;
             return visitor.visit_none();
@@ -172,7 +177,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
         self.inside(1, |reader| visitor.visit_some(reader))
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Unfit> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, UnfitValue> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -181,14 +186,14 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Unfit> {
+    ) -> Result<V::Value, UnfitValue> {
         match self.peek()? {
             Header::Text(_) => visitor.visit_enum(Variant { reader: self, content: false }),
             Header::Map(Some(1)) => {
                 self.head()?;
                 self.inside(1, |reader| visitor.visit_enum(Variant { reader, content: true }))
             }
-            _ => Err(Unfit::custom("a variant is its name, or a map of its name to its content")),
+            _ => Err(UnfitValue::custom("a variant is its name, or a map of its name to its content")),
         }
     }
 
@@ -200,7 +205,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
 
 /// The remaining entries of an array or a map.
 struct Entries<'a, 'de> {
-    reader: &'a mut Reader<'de>,
+    reader: &'a mut CborReader<'de>,
     /// `None`: until the end marker.
     left: Option<usize>,
 }
@@ -210,7 +215,7 @@ impl<'de> Entries<'_, 'de> {
         self.left.map_or_else(|| self.reader.next_is(BREAK), |left| left == 0)
     }
 
-    fn next<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Unfit> {
+    fn next<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, UnfitValue> {
         if self.is_over() {
             return Ok(None);
         }
@@ -220,9 +225,9 @@ impl<'de> Entries<'_, 'de> {
 }
 
 impl<'de> SeqAccess<'de> for &mut Entries<'_, 'de> {
-    type Error = Unfit;
+    type Error = UnfitValue;
 
-    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Unfit> {
+    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, UnfitValue> {
         self.next(seed)
     }
 
@@ -232,13 +237,13 @@ impl<'de> SeqAccess<'de> for &mut Entries<'_, 'de> {
 }
 
 impl<'de> MapAccess<'de> for &mut Entries<'_, 'de> {
-    type Error = Unfit;
+    type Error = UnfitValue;
 
-    fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Unfit> {
+    fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, UnfitValue> {
         self.next(seed)
     }
 
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Unfit> {
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, UnfitValue> {
         seed.deserialize(&mut *self.reader)
     }
 
@@ -249,41 +254,41 @@ impl<'de> MapAccess<'de> for &mut Entries<'_, 'de> {
 
 /// A variant's name and its content.
 struct Variant<'a, 'de> {
-    reader: &'a mut Reader<'de>,
+    reader: &'a mut CborReader<'de>,
     content: bool,
 }
 
 impl<'de> Variant<'_, 'de> {
-    fn content(self, expected: &str) -> Result<Self, Unfit> {
-        if self.content { Ok(self) } else { Err(Unfit::invalid_type(Unexpected::UnitVariant, &expected)) }
+    fn content(self, expected: &str) -> Result<Self, UnfitValue> {
+        if self.content { Ok(self) } else { Err(UnfitValue::invalid_type(Unexpected::UnitVariant, &expected)) }
     }
 }
 
 impl<'de> EnumAccess<'de> for Variant<'_, 'de> {
-    type Error = Unfit;
+    type Error = UnfitValue;
     type Variant = Self;
 
-    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), Unfit> {
+    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), UnfitValue> {
         Ok((seed.deserialize(&mut *self.reader)?, self))
     }
 }
 
 impl<'de> VariantAccess<'de> for Variant<'_, 'de> {
-    type Error = Unfit;
+    type Error = UnfitValue;
 
-    fn unit_variant(self) -> Result<(), Unfit> {
+    fn unit_variant(self) -> Result<(), UnfitValue> {
         if self.content { serde::Deserialize::deserialize(self.reader) } else { Ok(()) }
     }
 
-    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, Unfit> {
+    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, UnfitValue> {
         seed.deserialize(self.content("a variant with a value")?.reader)
     }
 
-    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Unfit> {
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, UnfitValue> {
         self.content("a variant of a tuple")?.reader.deserialize_any(visitor)
     }
 
-    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], visitor: V) -> Result<V::Value, Unfit> {
+    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], visitor: V) -> Result<V::Value, UnfitValue> {
         self.content("a variant of a struct")?.reader.deserialize_any(visitor)
     }
 }

@@ -7,7 +7,7 @@ const MOST_PARTS: usize = 16;
 
 /// An error with its place in the value.
 #[derive(Debug)]
-pub(super) struct Unfit {
+pub(super) struct UnfitValue {
     /// A description of the value.
     value: String,
     /// The reason for the refusal.
@@ -16,7 +16,7 @@ pub(super) struct Unfit {
     place: Vec<String>,
 }
 
-impl Unfit {
+impl UnfitValue {
     pub(super) fn new(value: impl Into<String>, limit: impl Into<String>) -> Self {
         Self { value: value.into(), limit: limit.into(), place: Vec::new() }
     }
@@ -43,21 +43,21 @@ impl Unfit {
     }
 }
 
-impl fmt::Display for Unfit {
+impl fmt::Display for UnfitValue {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.limit)
     }
 }
 
-impl std::error::Error for Unfit {}
+impl std::error::Error for UnfitValue {}
 
-impl serde::ser::Error for Unfit {
+impl serde::ser::Error for UnfitValue {
     fn custom<T: fmt::Display>(message: T) -> Self {
         Self::new("unfit", message.to_string())
     }
 }
 
-impl serde::de::Error for Unfit {
+impl serde::de::Error for UnfitValue {
     fn custom<T: fmt::Display>(message: T) -> Self {
         Self::new("unfit", message.to_string())
     }

@@ -6,23 +6,23 @@ use serde::ser::{
     SerializeTupleStruct, SerializeTupleVariant, Serializer,
 };
 
-use super::unfit::Unfit;
+use super::unfit::UnfitValue;
 use super::{BIG_NEGATIVE, BIG_POSITIVE, BREAK, F32, MOST_LEVELS, NULL, SOME_BYTES, decode};
 
 /// The longest header: a byte, and a number of 64 bits.
 const MOST_HEAD_BYTES: usize = 9;
 
-type Written = Result<(), Unfit>;
+type Written = Result<(), UnfitValue>;
 
 /// The bytes written so far.
 #[derive(Default)]
-pub(super) struct Writer {
+pub(super) struct CborWriter {
     bytes: Vec<u8>,
     /// The nesting depth of the value that is being written.
     levels: usize,
 }
 
-impl Writer {
+impl CborWriter {
     pub(super) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
@@ -30,7 +30,7 @@ impl Writer {
     fn head(&mut self, header: Header) -> Written {
         let mut head = [0; MOST_HEAD_BYTES];
         let mut room = &mut head[..];
-        let full = |_| Unfit::new("unfit", "its header is too long");
+        let full = |_| UnfitValue::new("unfit", "its header is too long");
         Encoder::from(&mut room).push(header).map_err(full)?;
         let bytes = MOST_HEAD_BYTES - room.len();
         self.bytes.extend_from_slice(&head[..bytes]);
@@ -56,7 +56,10 @@ impl Writer {
         if self.levels <= MOST_LEVELS {
             return Ok(());
         }
-        Err(Unfit::new(format!("{} levels deep", self.levels), format!("at most {MOST_LEVELS} levels are allowed")))
+        Err(UnfitValue::new(
+            format!("{} levels deep", self.levels),
+            format!("at most {MOST_LEVELS} levels are allowed"),
+        ))
     }
 
     /// Begins a sequence or a map, `levels` below the value around it.
@@ -65,7 +68,7 @@ impl Writer {
         header: fn(Option<usize>) -> Header,
         len: Option<usize>,
         levels: usize,
-    ) -> Result<Open<'_>, Unfit> {
+    ) -> Result<Open<'_>, UnfitValue> {
         self.enter(levels)?;
         let start = self.bytes.len();
         self.head(header(len))?;
@@ -82,7 +85,7 @@ impl Writer {
 
 /// A sequence or a map that is being written.
 pub(super) struct Open<'a> {
-    writer: &'a mut Writer,
+    writer: &'a mut CborWriter,
     header: fn(Option<usize>) -> Header,
     /// The position of its header.
     head: std::ops::Range<usize>,
@@ -143,9 +146,9 @@ impl Open<'_> {
     }
 }
 
-impl<'a> Serializer for &'a mut Writer {
+impl<'a> Serializer for &'a mut CborWriter {
     type Ok = ();
-    type Error = Unfit;
+    type Error = UnfitValue;
     type SerializeSeq = Open<'a>;
     type SerializeTuple = Open<'a>;
     type SerializeTupleStruct = Open<'a>;
@@ -279,15 +282,15 @@ impl<'a> Serializer for &'a mut Writer {
         Ok(())
     }
 
-    fn serialize_seq(self, len: Option<usize>) -> Result<Open<'a>, Unfit> {
+    fn serialize_seq(self, len: Option<usize>) -> Result<Open<'a>, UnfitValue> {
         self.open(Header::Array, len, 1)
     }
 
-    fn serialize_tuple(self, len: usize) -> Result<Open<'a>, Unfit> {
+    fn serialize_tuple(self, len: usize) -> Result<Open<'a>, UnfitValue> {
         self.open(Header::Array, Some(len), 1)
     }
 
-    fn serialize_tuple_struct(self, _: &'static str, len: usize) -> Result<Open<'a>, Unfit> {
+    fn serialize_tuple_struct(self, _: &'static str, len: usize) -> Result<Open<'a>, UnfitValue> {
         self.open(Header::Array, Some(len), 1)
     }
 
@@ -297,16 +300,16 @@ impl<'a> Serializer for &'a mut Writer {
         _: u32,
         name: &'static str,
         len: usize,
-    ) -> Result<Open<'a>, Unfit> {
+    ) -> Result<Open<'a>, UnfitValue> {
         self.variant(name)?;
         Ok(Open { variant: Some(name), ..self.open(Header::Array, Some(len), 2)? })
     }
 
-    fn serialize_map(self, len: Option<usize>) -> Result<Open<'a>, Unfit> {
+    fn serialize_map(self, len: Option<usize>) -> Result<Open<'a>, UnfitValue> {
         self.open(Header::Map, len, 1)
     }
 
-    fn serialize_struct(self, _: &'static str, len: usize) -> Result<Open<'a>, Unfit> {
+    fn serialize_struct(self, _: &'static str, len: usize) -> Result<Open<'a>, UnfitValue> {
         self.open(Header::Map, Some(len), 1)
     }
 
@@ -316,7 +319,7 @@ impl<'a> Serializer for &'a mut Writer {
         _: u32,
         name: &'static str,
         len: usize,
-    ) -> Result<Open<'a>, Unfit> {
+    ) -> Result<Open<'a>, UnfitValue> {
         self.variant(name)?;
         Ok(Open { variant: Some(name), ..self.open(Header::Map, Some(len), 2)? })
     }
@@ -327,7 +330,7 @@ macro_rules! elements {
     ($($of:ident::$put:ident),*) => {$(
         impl $of for Open<'_> {
             type Ok = ();
-            type Error = Unfit;
+            type Error = UnfitValue;
 
             fn $put<T: Serialize + ?Sized>(&mut self, value: &T) -> Written {
                 self.element(value)
@@ -352,7 +355,7 @@ macro_rules! fields {
     ($($of:ident),*) => {$(
         impl $of for Open<'_> {
             type Ok = ();
-            type Error = Unfit;
+            type Error = UnfitValue;
 
             fn serialize_field<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) -> Written {
                 self.field(name, value)
@@ -369,7 +372,7 @@ fields!(SerializeStruct, SerializeStructVariant);
 
 impl SerializeMap for Open<'_> {
     type Ok = ();
-    type Error = Unfit;
+    type Error = UnfitValue;
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Written {
         let start = self.writer.bytes.len();

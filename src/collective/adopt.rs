@@ -1,11 +1,9 @@
 //! Registration of memory that the library did not allocate.
 #![allow(unsafe_code)]
 
-use std::sync::Arc;
-
 use super::Communicator;
 use crate::error::Result;
-use crate::memory::{Adopted, Arena, Pools, Ref};
+use crate::memory::{Adopted, Ref};
 use crate::types::Element;
 
 impl Communicator {
@@ -51,7 +49,7 @@ impl Communicator {
     /// }
     /// ```
     pub unsafe fn adopt<'a, T: Element>(&self, memory: Ref<'a, T>) -> Result<Adopted<'a, T>> {
-        Adopted::new(self.pools(), Ok(memory))
+        Adopted::new(&self.0.arena, &self.0.pools, Ok(memory))
     }
 
     /// Registers a pool of an engine: `bytes` bytes at `address`, whose elements have no type yet. As
@@ -77,7 +75,7 @@ impl Communicator {
     pub unsafe fn adopt_bytes(&self, address: *mut u8, bytes: usize) -> Result<Adopted<'static, u8>> {
         // SAFETY: passed on.
         let memory = unsafe { Ref::from_raw(self.device(), address, bytes) };
-        Adopted::new(self.pools(), memory)
+        Adopted::new(&self.0.arena, &self.0.pools, memory)
     }
 
     /// Registers memory, or takes part in the registration with an error.
@@ -85,7 +83,7 @@ impl Communicator {
     /// # Safety
     /// The requirements of [`adopt`](Self::adopt).
     pub(crate) unsafe fn adopt_made<'a, T: Element>(&self, memory: Result<Ref<'a, T>>) -> Result<Adopted<'a, T>> {
-        Adopted::new(self.pools(), memory)
+        Adopted::new(&self.0.arena, &self.0.pools, memory)
     }
 
     /// Registers memory that every rank has mapped already, as NVSHMEM, PyTorch's symmetric memory and FlashInfer do:
@@ -104,7 +102,7 @@ impl Communicator {
     /// Each address must reach the memory that its rank registers here: the same number of elements, readable and writable by
     /// this rank's device, until every rank has closed or dropped its communicator. `memory` itself must live as long.
     pub unsafe fn adopt_mapped<'a, T: Element>(&self, memory: Ref<'a, T>, peers: &[*mut T]) -> Result<Adopted<'a, T>> {
-        Adopted::mapped(self.pools(), Ok(memory), peers)
+        Adopted::mapped(&self.0.arena, &self.0.pools, Ok(memory), peers)
     }
 
     /// Registers mapped memory, or takes part in the registration with an error.
@@ -116,11 +114,6 @@ impl Communicator {
         memory: Result<Ref<'a, T>>,
         peers: &[*mut T],
     ) -> Result<Adopted<'a, T>> {
-        Adopted::mapped(self.pools(), memory, peers)
-    }
-
-    /// The arena, and the list of this rank's adoptions.
-    fn pools(&self) -> (&Arc<Arena>, &Arc<Pools>) {
-        (&self.0.arena, &self.0.pools)
+        Adopted::mapped(&self.0.arena, &self.0.pools, memory, peers)
     }
 }

@@ -4,9 +4,9 @@
 
 use super::reach::arena_offset;
 use super::turn::Turn;
-use super::{Communicator, shape_of};
+use super::{Communicator, limits_of};
 use crate::error::{Operation, Result};
-use crate::group::Call as Noted;
+use crate::group::{Announced, EnqueuedCall as Noted};
 use crate::kernel::{args, geometry};
 use crate::memory::{SymmetricBuffer, View};
 use crate::stream::Target;
@@ -14,7 +14,7 @@ use crate::types::{Dtype, Reduction};
 
 /// A kernel of a step, and the size of its work.
 #[derive(Clone, Copy)]
-pub(crate) struct Step {
+pub(crate) struct ExpertStep {
     pub(crate) args: args::ExpertArgs,
     /// Number of units, of which a block takes one at a time; and items of a unit, which the threads of a block share. Equal on
     /// all ranks in a kernel between barriers.
@@ -25,7 +25,7 @@ pub(crate) struct Step {
 
 /// The stage of an exchange of experts to which kernels belong.
 #[derive(Clone, Copy)]
-pub(crate) enum Stage {
+pub(crate) enum ExpertStage {
     /// The first kernels, which enter the exchange in the history.
     New {
         operation: Operation,
@@ -35,7 +35,7 @@ pub(crate) enum Stage {
         slot: usize,
     },
     /// Later kernels. The value is the result of enqueueing the first kernels.
-    Rest(bool),
+    Rest(Announced),
 }
 
 /// Further settings on which ranks must agree, as one number: the slot of the exchange, and how sums are made. For exact sums the
@@ -58,7 +58,7 @@ impl Communicator {
     /// # Safety
     /// The addresses of the argument block are valid for the accesses that its settings define, and stay valid until the
     /// device has done the step, or are the caller's duty.
-    pub(crate) unsafe fn expert_step(&self, step: &Step, queue: Target<'_>) -> Result<()> {
+    pub(crate) unsafe fn expert_step(&self, step: &ExpertStep, queue: Target<'_>) -> Result<()> {
         if step.work[0] == 0 {
             return Ok(());
         }
@@ -67,24 +67,40 @@ impl Communicator {
         unsafe { self.launch_expert(&args::ExpertArgs { wait, ..step.args }, step, queue) }
     }
 
-    /// Enqueues kernels of an exchange of experts, in which all ranks take part, on the regions of all ranks. Returns whether the
-    /// exchange is the first call on the device.
+    /// Enqueues kernels of an exchange of experts, in which all ranks take part, on the regions of all ranks.
     ///
     /// # Safety
     /// The requirements of [`expert_step`](Self::expert_step).
     pub(crate) unsafe fn expert_exchange(
         &self,
-        stage: Stage,
+        stage: ExpertStage,
         region: &SymmetricBuffer<u8>,
-        steps: &[Step],
+        steps: &[ExpertStep],
         queue: Target<'_>,
-    ) -> Result<bool> {
+    ) -> Result<Announced> {
         let inner = &self.0;
         let _entered = inner.group.enter()?;
         let mut turn = Turn::begin(inner, "a call of experts", queue)?;
         turn.order()?;
-        let first = match stage {
-            Stage::New { operation, bytes, slot } => {
+        // SAFETY: the caller's promise.
+        let enqueued = unsafe { self.expert_stage(stage, region, steps, &mut turn) };
+        turn.end(enqueued)
+    }
+
+    /// Enqueues the kernels of an exchange in its turn.
+    ///
+    /// # Safety
+    /// The requirements of [`expert_step`](Self::expert_step).
+    unsafe fn expert_stage(
+        &self,
+        stage: ExpertStage,
+        region: &SymmetricBuffer<u8>,
+        steps: &[ExpertStep],
+        turn: &mut Turn<'_>,
+    ) -> Result<Announced> {
+        let (inner, queue) = (&self.0, turn.queue);
+        let announced = match stage {
+            ExpertStage::New { operation, bytes, slot } => {
                 let way = args::kExchangePush;
                 let noted = Noted::new(bytes as u64, operation.number(), Dtype::U8, Reduction::Sum, way, 0);
                 let noted = noted.tagged(self.1).in_form(form_of(slot, steps.first().map(|step| &step.args)));
@@ -95,30 +111,30 @@ impl Communicator {
                 });
                 turn.announce(noted)?
             }
-            Stage::Rest(first) => first,
+            ExpertStage::Rest(announced) => announced,
         };
         let mut regions = [std::ptr::null_mut(); args::kMaxWorld as usize];
         for (rank, address) in regions.iter_mut().enumerate().take(inner.group.world_size()) {
             *address = region.at(rank)?;
         }
         for step in steps {
-            let args = args::ExpertArgs { wait: inner.arena.wait(first), regions, ..step.args };
+            let args = args::ExpertArgs { wait: inner.arena.wait(announced), regions, ..step.args };
             let most_blocks = Some(step.most_blocks.unwrap_or(args::kMaxBlocks).min(args::kMaxBlocks));
             // SAFETY: flags and regions lie in arenas that live until the device is idle (liveness, bounds); the lane
             // orders their use (exclusion); the rest is the caller's promise.
-            unsafe { self.launch_expert(&args, &Step { most_blocks, ..*step }, queue) }?;
+            unsafe { self.launch_expert(&args, &ExpertStep { most_blocks, ..*step }, queue) }?;
         }
-        Ok(first)
+        Ok(announced)
     }
 
     /// Launches a kernel with these arguments.
     ///
     /// # Safety
     /// The requirements of [`expert_step`](Self::expert_step).
-    unsafe fn launch_expert(&self, args: &args::ExpertArgs, step: &Step, queue: Target<'_>) -> Result<()> {
-        let shape = shape_of(&self.0.group);
+    unsafe fn launch_expert(&self, args: &args::ExpertArgs, step: &ExpertStep, queue: Target<'_>) -> Result<()> {
+        let shape = limits_of(&self.0.group);
         let most_blocks = step.most_blocks.unwrap_or(args::kMostNormBlocks);
-        let geometry = geometry::experts(shape, args, step.work, most_blocks);
+        let geometry = geometry::experts(shape, args, step.work[0], step.work[1], most_blocks);
         // SAFETY: the caller's promise.
         queue.enqueue("launch a step of experts", |raw| unsafe { raw.launch(args, &geometry) })
     }

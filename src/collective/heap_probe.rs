@@ -1,16 +1,14 @@
 //! Measurements of a kernel's loads, atomics, messages and copies in a peer's memory.
 #![allow(unsafe_code)]
 
-use super::{Communicator, shape_of};
+use super::{Communicator, limits_of};
 use crate::error::{Error, Result};
-use crate::kernel::args;
-use crate::kernel::geometry::Kind;
+use crate::kernel::geometry::DeviceLimits;
+use crate::kernel::{PACKET_BYTES, args};
 use crate::memory::SymmetricBuffer;
 use crate::stream::{Queue, Target};
 use crate::types::Element;
 
-/// Bytes of one store.
-const PACKET_BYTES: usize = 16;
 /// Threads a block of the copy.
 const PUT_THREADS: u32 = 1024;
 
@@ -81,7 +79,8 @@ impl Communicator {
     /// The errors of [`probe_loads`](Self::probe_loads).
     pub fn probe_messages<'op>(
         &self,
-        [from, to]: [&'op SymmetricBuffer<u64>; 2],
+        from: &'op SymmetricBuffer<u64>,
+        to: &'op SymmetricBuffer<u64>,
         found: &'op SymmetricBuffer<u64>,
         peer: usize,
         rounds: u32,
@@ -115,9 +114,9 @@ impl Communicator {
         probe.from = self.peer_of(from, self.rank())?.cast();
         probe.at = self.peer_of(to, self.rank())?.cast();
         probe.bytes = (size_of::<T>() * from.len() / PACKET_BYTES * PACKET_BYTES) as u64;
-        let threads = match shape_of(self.group()).kind {
-            Kind::Gpu => PUT_THREADS,
-            Kind::Host { threads, .. } => threads,
+        let threads = match limits_of(self.group()).kind {
+            DeviceLimits::Gpu => PUT_THREADS,
+            DeviceLimits::Host { threads, .. } => threads,
         };
         self.run_heap_probe(&probe, Self::PROBE_PUT_BLOCKS, threads, Target::of(&queue))
     }
@@ -157,7 +156,7 @@ impl Communicator {
     fn run_heap_probe(&self, probe: &args::HeapProbeArgs, blocks: u32, threads: u32, queue: Target<'_>) -> Result<()> {
         let _entered = self.group().enter()?;
         self.record_one_sided(queue);
-        let geometry = shape_of(self.group()).launch(blocks, threads, 0, false);
+        let geometry = limits_of(self.group()).launch(blocks, threads, 0, false);
         // SAFETY: addresses are in arenas that live until the device is idle (liveness) and have room for what the task
         // accesses (bounds); a graph's operands live as long as the graph.
         queue.enqueue("launch a probe of the heap", |raw| unsafe { raw.launch(probe, &geometry) })

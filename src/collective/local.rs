@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::exchange::copy;
-use super::{Communicator, shape_of};
+use super::{Communicator, limits_of};
 use crate::error::{Error, Result};
 use crate::group::MAX_WORLD_SIZE;
 use crate::kernel::args::{self, Geometry};
@@ -14,7 +14,7 @@ use crate::types::{Dtype, Reduction};
 
 impl Communicator {
     /// Copies one operand to another of equal length. The caller ensures that they do not overlap.
-    pub(crate) fn copy_own(&self, dtype: Dtype, [from, into]: [&View<'_>; 2], queue: Target<'_>) -> Result<()> {
+    pub(crate) fn copy_own(&self, dtype: Dtype, from: &View<'_>, into: &View<'_>, queue: Target<'_>) -> Result<()> {
         let _entered = self.0.group.enter()?;
         copy(Strip::whole(from, dtype), Strip::whole(into, dtype), queue)
     }
@@ -29,7 +29,8 @@ impl Communicator {
         dtype: Dtype,
         reduction: Reduction,
         parts: usize,
-        [from, into]: [&View<'_>; 2],
+        from: &View<'_>,
+        into: &View<'_>,
         queue: Target<'_>,
     ) -> Result<()> {
         let _entered = self.0.group.enter()?;
@@ -41,10 +42,7 @@ impl Communicator {
         if output.bytes == 0 {
             return Ok(());
         }
-        if into.elems.checked_mul(parts).is_none_or(|needed| needed > from.elems) {
-            let message = format!("{parts} parts of {} elements were asked for of {}", into.elems, from.elems);
-            return Err(Error::internal(message));
-        }
+        let from = &from.part(0..into.elems.saturating_mul(parts), dtype)?;
         let mut sources = [std::ptr::null::<u8>(); MAX_WORLD_SIZE];
         for (number, source) in sources.iter_mut().enumerate().take(parts) {
             *source = Strip::part(from, number, output.bytes).address;
@@ -75,7 +73,7 @@ impl LocalReduction {
     /// The launch that reduces the sources into `output`. The launch overlaps no earlier kernel.
     pub(super) fn launch(&self, arena: &Arena, output: Strip) -> (args::ExchangeArgs, Geometry) {
         let bytes = output.bytes;
-        let mut launch = geometry::zero_copy(shape_of(arena.group()), bytes.div_ceil(16));
+        let mut launch = geometry::zero_copy(limits_of(arena.group()), bytes.div_ceil(16));
         launch.geometry.programmatic = 0;
         let mut args = args::ExchangeArgs {
             wait: arena.wait(false),

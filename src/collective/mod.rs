@@ -18,6 +18,7 @@ mod norm;
 mod pairs;
 mod probe;
 mod reach;
+mod scale;
 mod select;
 mod transport;
 mod turn;
@@ -32,7 +33,7 @@ use crate::choice::Ranges;
 use crate::device::{Device, DeviceKind};
 use crate::error::Result;
 use crate::group::{Capabilities, Config, Determinism, Group, Tuning};
-use crate::kernel::geometry::{Kind, Shape};
+use crate::kernel::geometry::{DeviceLimits, LaunchLimits};
 use crate::memory::{Arena, Pools, SymmetricBuffer};
 use crate::op::{self, Algorithm, Call, Codec, Kernels, Numbers};
 use crate::stream::{Stream, Target};
@@ -41,16 +42,17 @@ use crate::types::{Dtype, Element, Reduction, Transport};
 pub use all_reduce::BoundAllReduce;
 use all_reduce::{Prepared, codec_call_elems};
 pub use copy_engine::Pending;
-use copy_engine::{Events, Side};
-pub(crate) use copy_engine::{Parts, workspace_bytes};
+pub(crate) use copy_engine::{CopyParts, workspace_bytes};
+use copy_engine::{Events, SideStream};
 use exchange::{all_reduce_apart, exchange, reduce_shared};
-pub(crate) use expert_step::{Stage as ExpertStage, Step as ExpertStep, form_of as expert_form};
+pub(crate) use expert_step::{ExpertStage, ExpertStep, form_of as expert_form};
 use multicast::sums_from_bytes;
 use norm::{NormTable, norm};
 pub use norm::{explain_norm, explain_quantised_norm};
-use select::{Reach, Table};
-use transport::Place;
-use turn::{Turn, Turns, probe_peers};
+pub use scale::{Factor, Scale};
+use select::{AlgorithmTable, Reach};
+use transport::TransportFacts;
+use turn::{Turn, TurnLock, probe_peers};
 
 /// A group with memory, which runs collectives. Cheap to clone. Any thread may use a communicator, but all ranks must make the
 /// same calls in the same order, regardless of the threads. Give each thread that calls independently its own communicator.
@@ -81,11 +83,11 @@ struct Inner {
     pools: Arc<Pools>,
     /// Declared before the lane, because dropping the lane's stream waits for work in flight. The side's workspace owns the
     /// arena, and waits give up when the arena's last owner is dropped.
-    side: Mutex<Side>,
-    lane: Turns,
+    side: Mutex<SideStream>,
+    lane: TurnLock,
     /// Unused events for low-contention collectives.
     events: Events,
-    table: Table,
+    table: AlgorithmTable,
     norms: NormTable,
 }
 
@@ -116,10 +118,10 @@ impl Communicator {
         let tuning = group.config().tuning.as_ref();
         // All ranks agree on config and capabilities, so all ranks fail in the same way.
         let (kind, devices) = (group.device().kind(), Some(group.capabilities()));
-        let table = Table::new(kind, devices, group.world_size(), group.config().determinism, tuning)?;
+        let table = AlgorithmTable::new(kind, devices, group.world_size(), group.config().determinism, tuning)?;
         let norms = NormTable::new(kind, group.world_size(), tuning)?;
-        let lane = Turns::new(group.device())?;
-        let side = Mutex::new(Side::new(group.device())?);
+        let lane = TurnLock::new(group.device(), group.config().graph_mixing)?;
+        let side = Mutex::new(SideStream::new(group.device())?);
         Ok(Self(
             Arc::new(Inner {
                 group,
@@ -165,10 +167,11 @@ impl Communicator {
         let shape = call.check(inner.group.rank(), inner.group.world_size(), inner.group.device())?;
         inner.check_device("stream", queue.stream().device())?;
         let turn = &mut Turn::begin(inner, call.op.operation, queue)?;
-        match call.numbers {
+        let enqueued = match call.numbers {
             Numbers::Norm(rows) => norm(call, rows, &shape, turn),
             _ => collective(call, &shape, turn),
-        }
+        };
+        turn.end(enqueued)
     }
 
     /// Whether multicast is open, and if not the reason. [`Config::multicast`] enables multicast. Equal on all ranks.
@@ -227,9 +230,33 @@ impl Communicator {
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a stream of another device.
     pub fn synchronize(&self, stream: &Stream) -> Result<()> {
         self.0.check_device("stream", stream.device())?;
-        stream.synchronize()?;
+        self.0.group.wait_for(stream)?;
         self.0.group.check()?;
+        self.note_ended();
         self.0.group.confirm()
+    }
+
+    /// Writes the last calls of this rank as JSON into a folder, which is made if it is missing, and returns the path of the
+    /// file. [`observe::Record`](crate::observe::Record) describes the file; `symmetra postmortem` merges the files of all
+    /// ranks. Any thread may call it, also after a failure. Blocks for the write alone. With the variable `SYMMETRA_DUMP`
+    /// every failure of a group writes the file.
+    ///
+    /// # Errors
+    /// [`Error::System`](crate::Error::System) if the file cannot be written.
+    pub fn dump(&self, folder: impl AsRef<std::path::Path>) -> Result<std::path::PathBuf> {
+        self.0.group.dump(folder.as_ref())
+    }
+
+    /// Records for observers of the group that all calls so far have ended, if they have, and the times of the last call. Does
+    /// not block, but for copies of a few bytes where calls are timed.
+    pub(crate) fn note_ended(&self) {
+        // The lane is free unless another call is being made. Calls are noted and enqueued while the lane is held.
+        if let Ok(Some(lane)) = self.0.lane.try_take("a look at the calls")
+            && lane.is_done().is_ok_and(|done| done)
+        {
+            self.0.group.note_ended(self.0.group.noted());
+            self.0.arena.complete_times();
+        }
     }
 
     /// Compares the guards of this rank's memory. [`Config::guard_bytes`](crate::Config::guard_bytes) describes their places;
@@ -273,8 +300,8 @@ impl Communicator {
     /// order, and a process may end after its departure.
     ///
     /// Memory that this rank shared with other processes, by a registered graph or by [`adopt`](Self::adopt), stays allocated.
-    /// Launches of natively captured graphs must be done, and no thread may be in a collective call of the host, such as
-    /// [`symmetric`](Self::symmetric).
+    /// Launches of natively captured graphs must be done: later ones work if all ranks launch, and otherwise wait up to the
+    /// deadline. No thread may be in a collective call of the host, such as [`symmetric`](Self::symmetric).
     ///
     /// # Errors
     /// The group's error if the group had failed, or if one of this rank's calls fails: a call that waits for a rank ends
@@ -343,8 +370,8 @@ pub fn explain_reduction(
     place(kind, world_size, config, direct).reduction_ranges(dtype)
 }
 
-fn place(kind: DeviceKind, world_size: usize, config: &Config, direct: bool) -> Place {
-    Place::new(kind, world_size, if direct { Reach::Direct } else { Reach::Pushed }, config)
+fn place(kind: DeviceKind, world_size: usize, config: &Config, direct: bool) -> TransportFacts {
+    TransportFacts::new(kind, world_size, if direct { Reach::Direct } else { Reach::Pushed }, config)
 }
 
 /// The algorithms that ranks on devices of this `kind` would use, without a communicator. All devices are like `device`
@@ -359,7 +386,7 @@ pub fn explain(
     tuning: Option<&Tuning>,
 ) -> Result<impl Fn(Dtype, bool) -> Ranges<Algorithm>> {
     let devices = device.map(Capabilities::of);
-    let table = Table::new(kind, devices.as_ref(), world_size, Determinism::default(), tuning)?;
+    let table = AlgorithmTable::new(kind, devices.as_ref(), world_size, Determinism::default(), tuning)?;
     Ok(move |dtype, direct| {
         let reach = if direct { Reach::Direct } else { Reach::Pushed };
         table.ranges(dtype, reach).clone()
@@ -367,12 +394,12 @@ pub fn explain(
 }
 
 /// Enqueues a checked call of an operation other than a norm, or a step of a norm.
-fn collective(call: &Call<'_>, shape: &op::Shape, turn: &mut Turn<'_>) -> Result<()> {
+fn collective(call: &Call<'_>, shape: &op::CheckedShape, turn: &mut Turn<'_>) -> Result<()> {
     match (call.op.kernels, call.numbers) {
         (_, Numbers::Apart(apart)) => all_reduce_apart(call, apart, shape, turn),
         (_, Numbers::Shared(ranks)) => reduce_shared(call, ranks, shape, turn),
         (Kernels::AllReduce, _) => Prepared::new(turn.inner, call, turn.recorded())?.enqueue(turn),
-        (Kernels::Exchange { .. }, _) => exchange(call, shape, turn),
+        (Kernels::Exchange { strips, access }, _) => exchange(call, shape, strips(call, shape), access, turn),
     }
 }
 
@@ -384,13 +411,13 @@ impl Inner {
 }
 
 /// The limits of a group's launches, equal on all ranks.
-fn shape_of(group: &Group) -> Shape {
+fn limits_of(group: &Group) -> LaunchLimits {
     let device = group.device();
     let kind = match device.kind() {
-        DeviceKind::Host => Kind::Host { blocks: device.shape().blocks, threads: device.shape().threads },
-        DeviceKind::Cuda | DeviceKind::Hip => Kind::Gpu,
+        DeviceKind::Host => DeviceLimits::Host { blocks: device.shape().blocks, threads: device.shape().threads },
+        DeviceKind::Cuda | DeviceKind::Hip => DeviceLimits::Gpu,
     };
-    Shape { kind, most_blocks: group.config().most_blocks.unwrap_or(u32::MAX) }
+    LaunchLimits { kind, most_blocks: group.config().most_blocks.unwrap_or(u32::MAX) }
 }
 
 impl Drop for Inner {

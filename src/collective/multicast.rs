@@ -5,15 +5,12 @@ use super::reach::arena_offset;
 use super::turn::Turn;
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
-use crate::group::Determinism;
-use crate::kernel::args;
+use crate::group::{Announced, Determinism};
 use crate::kernel::geometry::Launch;
+use crate::kernel::{PACKET_BYTES, args};
 use crate::memory::{Arena, View};
 use crate::op::Algorithm;
 use crate::types::{Dtype, Reduction};
-
-/// Bytes of a multicast access, and its alignment.
-pub(super) const PACKET_BYTES: u64 = 16;
 
 /// Smallest all-reduce, in bytes, that uses multicast if the call names no algorithm. An estimate: packets need no barrier,
 /// and between two ranks multicast has no advantage. 8-bit floats use multicast only if a call names it, because their sums
@@ -51,12 +48,12 @@ pub(super) const fn allowance(algorithm: Algorithm, kind: DeviceKind, world: usi
 /// Start and length of a rank's share of `bytes` bytes, which begin `offset` bytes after the start of an arena. Shares begin
 /// at packet boundaries, so that multicast moves everything except the ends of the message.
 fn share(offset: u64, bytes: u64, rank: u64, world: u64) -> (u64, u64) {
-    let head = (offset.wrapping_neg() % PACKET_BYTES).min(bytes);
-    let packets = (bytes - head).div_ceil(PACKET_BYTES).div_ceil(world);
+    let head = (offset.wrapping_neg() % PACKET_BYTES as u64).min(bytes);
+    let packets = (bytes - head).div_ceil(PACKET_BYTES as u64).div_ceil(world);
     let boundary = |rank: u64| match rank {
         0 => 0,
         _ if rank == world => bytes,
-        _ => (head + rank * packets * PACKET_BYTES).min(bytes),
+        _ => (head + rank * packets * PACKET_BYTES as u64).min(bytes),
     };
     (boundary(rank), boundary(rank + 1) - boundary(rank))
 }
@@ -124,8 +121,12 @@ pub(super) fn sums_from_bytes(arena: &Arena, dtype: Dtype) -> Option<u64> {
 }
 
 pub(super) fn check_open(arena: &Arena, what: &str) -> Result<()> {
-    let open = arena.multicast().map(drop);
-    open.map_err(|why| Error::unsupported(what, format!("multicast is not open: {why}")))
+    arena.multicast().map(drop).map_err(|why| closed(what, why))
+}
+
+/// The error of a call by multicast that is not open for the reason `why`.
+fn closed(what: &str, why: &str) -> Error {
+    Error::unsupported(what, format!("multicast is not open: {why}"))
 }
 
 pub(super) fn offset_of(arena: &Arena, operand: &View<'_>) -> Option<u64> {
@@ -134,8 +135,8 @@ pub(super) fn offset_of(arena: &Arena, operand: &View<'_>) -> Option<u64> {
 
 /// Arguments of a call, still without bytes.
 pub(super) fn call_args(arena: &Arena, task: u32, dtype: Dtype, op: u32) -> Result<args::MulticastArgs> {
-    let closed = || Error::internal("a call by multicast without multicast was found right");
-    let (bound, layout, world) = (arena.multicast().map_err(|_| closed())?, arena.layout(), arena.group().world_size());
+    let bound = arena.multicast().map_err(|why| closed("a call by multicast", why))?;
+    let (layout, world) = (arena.layout(), arena.group().world_size());
     let at = |offset| bound.at(arena.table(0), world, offset);
     Ok(args::MulticastArgs {
         state: arena.own(layout.flags.state.offset).cast(),
@@ -157,7 +158,8 @@ pub(super) fn sum_args(
     arena: &Arena,
     algorithm: Algorithm,
     dtype: Dtype,
-    [input, output]: [&View<'_>; 2],
+    input: &View<'_>,
+    output: &View<'_>,
 ) -> Result<args::MulticastArgs> {
     let task = match algorithm {
         Algorithm::MulticastOneShot => args::kMulticastSum,
@@ -171,14 +173,13 @@ pub(super) fn sum_args(
     })
 }
 
-/// Enqueues the launch of `part_bytes` bytes of an all-reduce, `start` bytes after its start. `first`: whether the call is the
-/// first on the device.
+/// Enqueues the launch of `part_bytes` bytes of the all-reduce `announced`, `start` bytes after its start.
 pub(super) fn launch_sum(
     whole: &args::MulticastArgs,
     part_bytes: u64,
     launch: &Launch,
     start: u64,
-    first: bool,
+    announced: Announced,
     turn: &Turn<'_>,
 ) -> Result<()> {
     let (from_bytes, into_bytes) = (whole.from_bytes + start, whole.into_bytes + start);
@@ -187,7 +188,7 @@ pub(super) fn launch_sum(
         _ => (0, part_bytes),
     };
     let args = args::MulticastArgs {
-        wait: turn.inner.arena.wait(first),
+        wait: turn.inner.arena.wait(announced),
         lanes_log2: launch.lanes_log2,
         bytes,
         into: whole.into.wrapping_byte_add((start + begin) as usize),

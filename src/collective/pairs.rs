@@ -4,15 +4,17 @@
 
 use super::exchange::copy;
 use super::turn::Turn;
-use super::{Communicator, Inner, shape_of};
+use super::{Communicator, Inner, limits_of};
 use crate::error::Result;
+use crate::group::{Announced, EnqueuedCall as Noted};
 use crate::kernel::{args, geometry};
-use crate::op::{Message, check_pairs, each_part, own_messages};
+use crate::op::{RankMessage, check_pairs, each_part, own_messages};
 use crate::stream::Target;
+use crate::types::{Dtype, Reduction, WAY_NOTHING};
 
 impl Communicator {
     /// Enqueues messages on symmetra kernels.
-    pub(crate) fn run_pairs(&self, messages: &[Message], queue: Target<'_>) -> Result<()> {
+    pub(crate) fn run_pairs(&self, messages: &[RankMessage], queue: Target<'_>) -> Result<()> {
         let inner = &self.0;
         let (rank, world) = (self.rank(), self.world_size());
         let _entered = inner.group.enter_with_messages(messages.iter().map(|message| (message.peer, message.sends)))?;
@@ -27,30 +29,40 @@ impl Communicator {
         let mut turn = Turn::begin(inner, "messages between pairs", queue)?;
         turn.order()?;
         // Before the first collective, a rank that has not enqueued any call may still be loading.
-        let loading = |message: &Message| message.peer != rank && !inner.group.has_begun(message.peer);
-        let first = turn.lane.fresh && messages.iter().any(loading);
+        let loading = |message: &RankMessage| message.peer != rank && !inner.group.has_begun(message.peer);
+        let call = announced(inner, messages, turn.lane.fresh && messages.iter().any(loading));
         match turn.recorded() {
             Some(recorded) => {
                 recorded.note_pairs();
                 inner.group.lose_messages();
             }
             // A natively captured call may run at any time and any number of times.
-            None if queue.stream().is_captured_natively()? => inner.group.lose_messages(),
+            None if turn.is_captured_natively() => inner.group.lose_messages(),
             None => {
                 inner.group.note_pairs(1);
                 messages.iter().for_each(|message| inner.group.note_message(message.peer, message.sends));
             }
         }
-        own_messages(messages, rank).try_for_each(|(from, into)| copy(from, into, queue))?;
-        each_part(messages, rank, args::kMostPairEnds, |part| launch(inner, &lanes(inner, part, first), queue))
+        let enqueued =
+            own_messages(messages, rank).try_for_each(|(from, into)| copy(from, into, queue)).and_then(|()| {
+                each_part(messages, rank, args::kMostPairEnds, |part| launch(inner, &lanes(inner, part, call), queue))
+            });
+        turn.end(enqueued)
     }
 }
 
+/// The call of these messages. Its size is that of the longest message.
+fn announced(inner: &Inner, messages: &[RankMessage], is_first: bool) -> Announced {
+    let bytes = messages.iter().map(|message| message.strip().bytes).max().unwrap_or(0);
+    let call = Noted::new(bytes, args::kOpPairs, Dtype::U8, Reduction::Sum, WAY_NOTHING, 0);
+    Announced { is_first, label: inner.group.label_of(&call, bytes) }
+}
+
 /// The arguments of a launch of at most [`args::kMostPairEnds`] messages. The messages of a lane must be consecutive.
-fn lanes(inner: &Inner, messages: &mut dyn Iterator<Item = &Message>, first: bool) -> args::PairsArgs {
+fn lanes(inner: &Inner, messages: &mut dyn Iterator<Item = &RankMessage>, call: Announced) -> args::PairsArgs {
     let pairs = &inner.arena.layout().pairs;
     let mut args = args::PairsArgs {
-        wait: inner.arena.wait(first),
+        wait: inner.arena.wait(call),
         counts: inner.arena.own(pairs.counts.offset).cast(),
         rank: inner.group.rank() as u32,
         world: inner.group.world_size() as u32,
@@ -66,7 +78,7 @@ fn lanes(inner: &Inner, messages: &mut dyn Iterator<Item = &Message>, first: boo
     let mut last = None;
     for (number, message) in messages.enumerate() {
         let (strip, peer, sends) = (message.strip(), message.peer as u32, message.sends.into());
-        let [piece_packets, pieces] = geometry::pair_pieces(shape_of(&inner.group), &args, strip.bytes);
+        let [piece_packets, pieces] = geometry::pair_pieces(limits_of(&inner.group), &args, strip.bytes);
         let end = args::PairEnd { address: strip.address, bytes: strip.bytes, peer, sends, piece_packets, pieces };
         let [streams, channels] = geometry::pair_ways(&args, &end);
         args.used_streams = args.used_streams.max(streams);
@@ -82,7 +94,7 @@ fn lanes(inner: &Inner, messages: &mut dyn Iterator<Item = &Message>, first: boo
 }
 
 fn launch(inner: &Inner, args: &args::PairsArgs, queue: Target<'_>) -> Result<()> {
-    let geometry = geometry::pairs(shape_of(&inner.group), args, inner.group.capabilities().multiprocessors);
+    let geometry = geometry::pairs(limits_of(&inner.group), args, inner.group.capabilities().multiprocessors);
     // SAFETY: streams, queues and counts lie in arenas that live until the device is idle (liveness, bounds); the lane orders
     // their use on this rank, and each of them has one sender and one receiver (exclusion); operands are freed only
     // after the device's work, or are the caller's duty.

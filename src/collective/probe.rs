@@ -1,17 +1,16 @@
 //! Measurements of the hardware: empty launches, and plain stores to peers.
 #![allow(unsafe_code)]
 
-use super::{Communicator, shape_of};
+use super::{Communicator, limits_of};
 use crate::error::{Error, Result};
+use crate::kernel::PACKET_BYTES;
 use crate::kernel::args::{self, Block};
-use crate::kernel::geometry::Kind;
+use crate::kernel::geometry::DeviceLimits;
 use crate::memory::SymmetricBuffer;
 use crate::stream::{Queue, Target};
 use crate::sys::device as sys;
 use crate::types::Element;
 
-/// Bytes of one store.
-const PACKET_BYTES: usize = 16;
 /// Threads a block of the stores: enough to fill any link.
 const STORE_THREADS: u32 = 512;
 const STORE_BLOCKS: u32 = 128;
@@ -77,10 +76,10 @@ impl Communicator {
         let _entered = self.group().enter()?;
         self.device().check_same("stream", queue.stream().device())?;
         self.record_one_sided(queue);
-        let shape = shape_of(self.group());
+        let shape = limits_of(self.group());
         let (blocks, threads) = match shape.kind {
-            Kind::Gpu => gpu,
-            Kind::Host { blocks, threads } => (blocks, threads),
+            DeviceLimits::Gpu => gpu,
+            DeviceLimits::Host { blocks, threads } => (blocks, threads),
         };
         let geometry = shape.launch(blocks, threads, 0, true);
         // SAFETY: addresses are in arenas that live until the device is idle (liveness) and have room for the

@@ -95,12 +95,17 @@ impl Inner {
             (Place::Registered { slot, offset_bytes, .. }, _) => (slot, offset_bytes),
             (Place::Plain | Place::Part, Some(recorded)) => (recorded.table(view, bytes, number)?, 0),
             (Place::Plain | Place::Part | Place::Pushed, _) => {
-                return Err(Error::internal("memory that is pushed has no peers"));
+                return Err(unaddressed("access of peers to an operand"));
             }
         };
         let found = pooled.as_ref().and_then(|pooled| pooled.registration.clone());
         Ok(Peers { table: self.arena.table(slot), offset_bytes, found })
     }
+}
+
+/// The error of a call that needs memory which peers can address.
+pub(super) fn unaddressed(what: impl Into<String>) -> Error {
+    Error::unsupported(what, "peers cannot address it: use symmetric or adopted memory")
 }
 
 /// The operand's offset in the arena of this group, if it lies there.

@@ -75,12 +75,12 @@ fn crossovers(kind: DeviceKind, devices: Option<&Capabilities>, world: usize, fl
 }
 
 /// The choices of a communicator, computed when it opens.
-pub(super) struct Table {
+pub(super) struct AlgorithmTable {
     /// By `[floating][direct]`.
     ranges: [[Ranges<Algorithm>; 2]; 2],
 }
 
-impl Table {
+impl AlgorithmTable {
     /// The ranges of the tuning if there is one, else the built-in ranges.
     pub(super) fn new(
         kind: DeviceKind,

@@ -10,7 +10,7 @@ use crate::types::{Dtype, Transport};
 
 /// The facts, other than the size of an exchange, that decide its transport.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct TransportFacts {
     kind: DeviceKind,
     world: usize,
     reach: Reach,
@@ -71,7 +71,7 @@ const fn relayed_from_bytes(kind: DeviceKind, world: usize) -> Option<u64> {
     }
 }
 
-impl Place {
+impl TransportFacts {
     pub(super) fn new(kind: DeviceKind, world: usize, reach: Reach, config: &Config) -> Self {
         Self { kind, world, reach, slot_bytes: escaped_room(config.one_shot_sentinel_bytes_for(world)) }
     }

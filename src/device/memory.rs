@@ -7,6 +7,7 @@ use cxx::UniquePtr;
 
 use super::Device;
 use crate::error::Result;
+use crate::fork::OfMaker;
 use crate::sys::device as sys;
 use crate::sys::{Caught, made};
 
@@ -14,23 +15,15 @@ use crate::sys::{Caught, made};
 /// child dropping it does nothing.
 ///
 /// Rust never creates a reference to the contents: a device or a peer may write them at any time.
-pub(crate) struct Memory {
-    raw: UniquePtr<sys::Memory>,
+pub(crate) struct Allocation {
+    raw: OfMaker<UniquePtr<sys::Memory>>,
     /// Dropped after `raw`: memory must not outlive its device.
     device: Device,
 }
 
-impl Drop for Memory {
-    fn drop(&mut self) {
-        if !self.device.is_here() {
-            std::mem::forget(std::mem::replace(&mut self.raw, UniquePtr::null()));
-        }
-    }
-}
-
-impl Memory {
+impl Allocation {
     fn new(device: &Device, raw: UniquePtr<sys::Memory>) -> Result<Self> {
-        Ok(Self { raw: made(raw, "memory")?, device: device.clone() })
+        Ok(Self { raw: OfMaker::new(made(raw, "memory")?), device: device.clone() })
     }
 
     /// Whether this process created the memory. Otherwise it is a forked child.
@@ -103,7 +96,7 @@ impl Memory {
     /// A file descriptor that peers can import.
     pub(crate) fn export_fd(&self) -> Result<OwnedFd> {
         let fd = self.raw.export_fd().caught()?;
-        // SAFETY: `Memory::export_fd` returns a new descriptor to its caller.
+        // SAFETY: `Allocation::export_fd` returns a new descriptor to its caller.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 }

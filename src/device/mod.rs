@@ -1,5 +1,6 @@
 //! The device of a rank: the CPU or a GPU, as one type.
 
+mod assembly;
 mod memory;
 mod multicast;
 
@@ -10,14 +11,15 @@ use std::sync::Arc;
 use cxx::SharedPtr;
 
 use crate::error::{Error, Result};
-use crate::fork::Maker;
+use crate::fork::OfMaker;
 use crate::settings::setters;
 use crate::sys::Caught;
 use crate::sys::device as sys;
 
-pub(crate) use crate::sys::device::{IpcHandle, POINTER_DEVICE, POINTER_FILE, PointerInfo};
-pub(crate) use memory::Memory;
-pub(crate) use multicast::Multicast;
+pub(crate) use crate::sys::device::{IpcHandle, POINTER_DEVICE, POINTER_FILE, POINTER_VMM, PointerInfo};
+pub(crate) use assembly::{Assembly, MappedPiece};
+pub(crate) use memory::Allocation;
+pub(crate) use multicast::MulticastSupport;
 
 /// The kind of a device: the CPU, or a GPU of one vendor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -86,18 +88,9 @@ pub struct Device(Arc<Inner>);
 
 struct Inner {
     /// A forked child has none of the device's threads.
-    maker: Maker,
-    raw: SharedPtr<sys::Device>,
+    raw: OfMaker<SharedPtr<sys::Device>>,
     properties: sys::Properties,
     shape: HostShape,
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        if !self.maker.is_here() {
-            std::mem::forget(std::mem::replace(&mut self.raw, SharedPtr::null()));
-        }
-    }
 }
 
 impl Device {
@@ -187,7 +180,7 @@ impl Device {
     fn open(kind: DeviceKind, ordinal: i32, shape: HostShape) -> Result<Self> {
         let raw = sys::open(kind as u32, ordinal).caught()?;
         let properties = raw.properties();
-        Ok(Self(Arc::new(Inner { maker: Maker::this(), raw, properties, shape })))
+        Ok(Self(Arc::new(Inner { raw: OfMaker::new(raw), properties, shape })))
     }
 
     /// The device's kind.
@@ -268,6 +261,13 @@ impl Device {
         self.raw()?.enter().caught()
     }
 
+    /// Runs `run` with the device current in the calling thread, for libraries that work on the current device.
+    #[doc(hidden)]
+    pub fn with_current<T>(&self, run: impl FnOnce() -> T) -> Result<T> {
+        let _entered = self.enter()?;
+        Ok(run())
+    }
+
     pub(crate) fn shape(&self) -> HostShape {
         self.0.shape
     }
@@ -313,12 +313,12 @@ impl Device {
     /// Refuses to use `what`, which belongs to the device, in a forked child. Costs one load.
     #[inline]
     pub(crate) fn check_process(&self, what: &str) -> Result<()> {
-        self.0.maker.check(what)
+        self.0.raw.maker().check(what)
     }
 
     /// Whether this process opened the device. Otherwise it is a forked child, which must not use the device.
     pub(crate) fn is_here(&self) -> bool {
-        self.0.maker.is_here()
+        self.0.raw.maker().is_here()
     }
 
     /// Whether waiting for one device waits for the other, so that streams and memory of both may be used in one call.

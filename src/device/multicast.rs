@@ -5,30 +5,23 @@ use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 
 use cxx::UniquePtr;
 
-use super::{Device, Memory};
+use super::{Allocation, Device};
 use crate::error::Result;
+use crate::fork::OfMaker;
 use crate::sys::device as sys;
 use crate::sys::{Caught, made};
 
 /// One address for the shared memory of several ranks. `cpp/device/device.hpp` defines the order of the steps. Dropping
 /// reverts them; in a forked child it does nothing.
-pub(crate) struct Multicast {
-    raw: UniquePtr<sys::MulticastObject>,
+pub(crate) struct MulticastSupport {
+    raw: OfMaker<UniquePtr<sys::MulticastObject>>,
     /// Dropped after `raw`: the object must not outlive its device.
-    device: Device,
+    _device: Device,
 }
 
-impl Drop for Multicast {
-    fn drop(&mut self) {
-        if !self.device.is_here() {
-            std::mem::forget(std::mem::replace(&mut self.raw, UniquePtr::null()));
-        }
-    }
-}
-
-impl Multicast {
+impl MulticastSupport {
     fn new(device: &Device, raw: UniquePtr<sys::MulticastObject>) -> Result<Self> {
-        Ok(Self { raw: made(raw, "multicast object")?, device: device.clone() })
+        Ok(Self { raw: OfMaker::new(made(raw, "multicast object")?), _device: device.clone() })
     }
 
     /// The unit of the sizes of objects and of the memory that they bind.
@@ -58,7 +51,7 @@ impl Multicast {
     }
 
     /// Binds memory, which outlives the object. Every device has been added.
-    pub(crate) fn bind(&mut self, memory: &Memory) -> Result<()> {
+    pub(crate) fn bind(&mut self, memory: &Allocation) -> Result<()> {
         self.raw.pin_mut().bind(memory.raw()).caught()
     }
 

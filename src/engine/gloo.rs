@@ -7,7 +7,7 @@ use cxx::{SharedPtr, UniquePtr};
 
 use super::reduce::reduce;
 use crate::error::{Error, Result};
-use crate::fork::Maker;
+use crate::fork::OfMaker;
 use crate::sys::Caught;
 use crate::sys::gloo as sys;
 use crate::types::{Element, Reduction};
@@ -17,16 +17,7 @@ use crate::types::{Element, Reduction};
 /// A forked child shares the descriptors by which this thread waits, but not the thread: in the child nothing of Gloo
 /// is released.
 pub(crate) struct Interface {
-    maker: Maker,
-    raw: SharedPtr<sys::Interface>,
-}
-
-impl Drop for Interface {
-    fn drop(&mut self) {
-        if !self.maker.is_here() {
-            std::mem::forget(std::mem::replace(&mut self.raw, SharedPtr::null()));
-        }
-    }
+    raw: OfMaker<SharedPtr<sys::Interface>>,
 }
 
 impl Interface {
@@ -39,26 +30,25 @@ impl Interface {
             // Gloo would use the address of this host's name.
             return Err(Error::invalid("the interface", "empty", "it must be an IP address or interface of this host"));
         }
-        Ok(Self { maker: Maker::this(), raw: sys::open_interface(name).caught()? })
+        Ok(Self { raw: OfMaker::new(sys::open_interface(name).caught()?) })
     }
 }
 
 /// Connections of a rank to the `world_size` - 1 others of a wire. Every rank makes equal calls in equal order. Each
 /// call blocks until done or fails by its deadline. After an error the wire is closed, which the other ranks detect.
-pub(crate) struct Wire {
-    maker: Maker,
-    raw: UniquePtr<sys::Wire>,
+pub(crate) struct GlooWire {
+    raw: OfMaker<UniquePtr<sys::Wire>>,
     rank: usize,
     world_size: usize,
 }
 
-impl Wire {
+impl GlooWire {
     /// Listens for every other rank at a port that the system chooses. A port is open only until that rank has
     /// connected in [`connect`](Self::connect).
     pub(crate) fn listen(interface: &Interface, rank: usize, world_size: usize, deadline: Instant) -> Result<Self> {
         let raw =
             sys::open_wire(&interface.raw, number(rank)?, number(world_size)?, remaining_ms(deadline)).caught()?;
-        Ok(Self { maker: Maker::this(), raw, rank, world_size })
+        Ok(Self { raw: OfMaker::new(raw), rank, world_size })
     }
 
     pub(crate) fn rank(&self) -> usize {
@@ -126,19 +116,11 @@ impl Wire {
 
     /// Checks a size, because Gloo does not.
     fn check(&self, what: &str, bytes: usize, room: usize) -> Result<()> {
-        self.maker.check("a connection between hosts")?;
+        self.raw.maker().check("a connection between hosts")?;
         if bytes == room && bytes.is_multiple_of(self.world_size) {
             return Ok(());
         }
         Err(Error::internal(format!("{what} of {bytes} bytes into {room} over {} ranks", self.world_size)))
-    }
-}
-
-impl Drop for Wire {
-    fn drop(&mut self) {
-        if !self.maker.is_here() {
-            std::mem::forget(std::mem::replace(&mut self.raw, UniquePtr::null()));
-        }
     }
 }
 

@@ -4,5 +4,5 @@
 mod gloo;
 mod reduce;
 
-pub(crate) use gloo::{Interface, Wire};
+pub(crate) use gloo::{GlooWire, Interface};
 pub(crate) use reduce::reduce;

@@ -6,11 +6,11 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::config::interface_and_backend;
-use super::coordinator::Coordinator;
+use super::coordinator::{Coordinator, Serving};
 use super::opening::{self, Spread, Terms};
 use super::origin::{Alone, Origin};
 use crate::backend::{Backend, FinalExchange, Hosts};
-use crate::bootstrap::hello::tell;
+use crate::bootstrap::hello::{SentId, tell};
 use crate::bootstrap::host::boot_id;
 use crate::bootstrap::{Bootstrap, Tcp, UniqueId, until};
 use crate::device::Device;
@@ -45,13 +45,10 @@ setters! { GroupConfig {
 
 /// The arguments of this rank in a split, which the other ranks need.
 #[derive(Serialize, Deserialize)]
-struct Wish {
+struct SplitWish {
     color: Option<u32>,
     key: i32,
 }
-
-/// The address at which the ranks of a colour meet, from the rank that listens there, or the error that prevented it.
-type Place = Option<Result<String, String>>;
 
 impl Coordinator {
     /// Opens one group of all ranks of `bootstrap`, on one host or on several, with every operation of a coordinator
@@ -95,7 +92,7 @@ impl Coordinator {
     /// [`Communicator::open`](crate::Communicator::open).
     pub fn open(bootstrap: impl Bootstrap + 'static, device: &Device, config: GroupConfig) -> Result<Self> {
         let mut bootstrap: Box<dyn Bootstrap> = Box::new(bootstrap);
-        let (met, deadline) = Met::new(&mut *bootstrap, config)?;
+        let (met, deadline) = MetAlone::new(&mut *bootstrap, config)?;
         match met.hosts.count() {
             1 => met.open_on_one_host(bootstrap, device),
             _ => met.open_on_hosts(bootstrap, device, deadline),
@@ -115,24 +112,25 @@ impl Coordinator {
     /// this host that dies meanwhile, and within `deadlines.open` for a rank of another host. [`Error::Peer`] if
     /// another rank failed; [`Error::Closed`], or the group's error if the group has failed.
     pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
-        self.split_as((color, key), |_| ())
+        self.split_as(color, key, |_| ())
     }
 
     /// [`split`](Self::split), with other settings of the new group's communicator, equal on all its ranks.
     pub(crate) fn split_as(
         &self,
-        (color, key): (Option<u32>, i32),
+        color: Option<u32>,
+        key: i32,
         change: impl FnOnce(&mut Config),
     ) -> Result<Option<Self>> {
         self.check()?;
         let mut all_ranks = self.serving().as_bootstrap();
         let deadline = until(self.local().group().config().deadlines.open);
-        let wishes = tell(&mut all_ranks, "to split a group", &Wish { color, key }, deadline)?;
+        let wishes = tell(&mut all_ranks, "to split a group", &SplitWish { color, key }, deadline)?;
         let wishes: Vec<_> = wishes.into_iter().map(|wish| (wish.color, wish.key)).collect();
         let part = members(&wishes, color).unwrap_or_default();
         // The first rank of a colour listens.
         let listened = (part.len() > 1 && part[0] == self.rank()).then(|| self.listen(&part));
-        let place: Place = listened.as_ref().map(|id| match id {
+        let place: SentId = listened.as_ref().map(|id| match id {
             Ok(id) => Ok(id.to_string()),
             Err(error) => Err(error.to_string()),
         });
@@ -140,7 +138,7 @@ impl Coordinator {
         let own = listened.transpose();
         let made = match part.is_empty() {
             true => own.map(|_| None),
-            false => own.and_then(|id| self.open_part((&part, id), &places, deadline, change)).map(Some),
+            false => own.and_then(|id| self.open_part(&part, id, &places, deadline, change)).map(Some),
         };
         self.together("split the group", made)
     }
@@ -163,8 +161,9 @@ impl Coordinator {
     /// Meets the ranks of a part and opens their group. `id`: the id of this rank, if it listens.
     fn open_part(
         &self,
-        (part, id): (&[usize], Option<UniqueId>),
-        places: &[Place],
+        part: &[usize],
+        id: Option<UniqueId>,
+        places: &[SentId],
         deadline: Instant,
         change: impl FnOnce(&mut Config),
     ) -> Result<Self> {
@@ -243,14 +242,14 @@ impl Coordinator {
 }
 
 /// A group whose ranks have met, before anything is opened.
-struct Met {
+struct MetAlone {
     rank: usize,
     world_size: usize,
     hosts: Hosts,
     config: GroupConfig,
 }
 
-impl Met {
+impl MetAlone {
     /// Collective; blocks. Also returns the deadline.
     fn new(bootstrap: &mut dyn Bootstrap, mut config: GroupConfig) -> Result<(Self, Instant)> {
         warn_of_variables();
@@ -287,9 +286,9 @@ impl Met {
         Ok(self.coordinator(serving, Some(kept)))
     }
 
-    fn coordinator(self, serving: opening::Serving, kept: Option<Arc<FinalExchange>>) -> Coordinator {
+    fn coordinator(self, serving: Serving, kept: Option<Arc<FinalExchange>>) -> Coordinator {
         let Self { rank, world_size, hosts, config: GroupConfig { host, interface, backend, .. } } = self;
-        let alone = Some(Alone { serving: serving.0.clone(), kept });
+        let alone = Some(Alone { serving: serving.backends.clone(), kept });
         let origin = Origin { hosts, host: host.unwrap_or_default(), interface, backend, alone };
         Coordinator::new(NAME, serving, (0..world_size).collect(), rank, Arc::new(origin))
     }

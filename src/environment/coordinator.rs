@@ -9,7 +9,7 @@ use crate::backend::{Backend, Explanation, Facts, GroupBackends, GroupCalls, Pro
 use crate::collective::{BoundAllReduce, Communicator, Pending};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::op::{ALL_GATHER, Call, Message};
+use crate::op::{ALL_GATHER, Call, RankMessage};
 use crate::stream::{Capture, Graph, Kept, Stream, Target};
 use crate::types::Dtype;
 
@@ -37,27 +37,34 @@ pub struct Coordinator {
     tag: u64,
 }
 
+/// A group's backends, and the facts about them on which its ranks agreed.
+pub(super) struct Serving {
+    pub(super) backends: Arc<GroupBackends>,
+    pub(super) facts: Arc<Facts>,
+}
+
 impl Coordinator {
     /// `rank`: the world rank of one of `ranks`.
     pub(super) fn new(
         name: &'static str,
-        (serving, facts): (Arc<GroupBackends>, Arc<Facts>),
+        serving: Serving,
         ranks: Vec<usize>,
         rank: usize,
         origin: Arc<Origin>,
     ) -> Self {
+        let Serving { backends, facts } = serving;
         let rank = ranks.iter().position(|other| *other == rank).unwrap_or(0);
         // Groups with the same ranks share one communicator, which takes the name of the first group. A group that was
         // opened alone is not part of a world.
         if origin.alone.is_none() {
-            serving.call_by(name, &ranks);
+            backends.call_by(name, &ranks);
         }
-        Self { name, serving, facts, ranks: ranks.into(), rank, origin, tag: 0 }
+        Self { name, serving: backends, facts, ranks: ranks.into(), rank, origin, tag: 0 }
     }
 
     /// The parts that groups of the same ranks share.
-    pub(super) fn shared(&self) -> (Arc<GroupBackends>, Arc<Facts>) {
-        (self.serving.clone(), self.facts.clone())
+    pub(super) fn shared(&self) -> Serving {
+        Serving { backends: self.serving.clone(), facts: self.facts.clone() }
     }
 
     pub(super) fn serving(&self) -> &Arc<GroupBackends> {
@@ -323,7 +330,7 @@ impl GroupCalls for Coordinator {
         self.serving.run(backend, &self.facts, call, queue)
     }
 
-    fn run_pairs(&self, messages: &[Message], queue: Target<'_>) -> Result<()> {
+    fn run_pairs(&self, messages: &[RankMessage], queue: Target<'_>) -> Result<()> {
         let backend = self.select(&Request::of_pairs(queue.recording().is_some()))?;
         self.serving.run_pairs(backend, messages, queue)
     }
@@ -344,7 +351,7 @@ impl GroupCalls for Coordinator {
         }
     }
 
-    fn check_served(&self, call: &Call<'_>, [recorded, captured]: [bool; 2]) -> Result<()> {
+    fn check_served(&self, call: &Call<'_>, recorded: bool, captured: bool) -> Result<()> {
         match (self.select(&Request::of(call, captured))?, self.serving.own()) {
             (Backend::Own, Some(own)) => own.check_operands(call, recorded),
             _ => Ok(()),

@@ -51,7 +51,7 @@ pub struct ParallelLayout {
 }
 
 /// A rank's position in each dimension.
-struct Place {
+struct Coordinates {
     external: usize,
     data: usize,
     pipeline: usize,
@@ -127,7 +127,7 @@ impl ParallelLayout {
 
     /// A number that exactly the ranks of one group share: the position in all dimensions that the group does not span.
     pub(super) fn group_number(&self, parallelism: Parallelism, rank: usize) -> usize {
-        let Place { external, data, pipeline, tensor } = self.place(rank);
+        let Coordinates { external, data, pipeline, tensor } = self.place(rank);
         let stage = external * self.pipeline + pipeline;
         match parallelism {
             Parallelism::Tensor => rank / self.tensor,
@@ -137,10 +137,10 @@ impl ParallelLayout {
         }
     }
 
-    fn place(&self, rank: usize) -> Place {
+    fn place(&self, rank: usize) -> Coordinates {
         let rest = rank / self.tensor;
         let outer = rest / self.pipeline;
-        Place {
+        Coordinates {
             tensor: rank % self.tensor,
             pipeline: rest % self.pipeline,
             data: outer % self.data,

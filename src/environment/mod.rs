@@ -243,7 +243,7 @@ impl Met {
         let interface = interface.map(|(name, _)| name);
         let terms = Terms { hosts: &hosts, config: communicator, interface, forced, quantised };
         let origin = origin(&terms, host);
-        let coordinators = opening::on_one_host(bootstrap, device.open(), (&terms, &layout), &origin)?;
+        let coordinators = opening::on_one_host(bootstrap, device.open(), &terms, &layout, &origin)?;
         let environment = Environment { layout, hosts, settings, kept: None, coordinators };
         environment.log();
         Ok(environment)
@@ -258,7 +258,7 @@ impl Met {
         let interface = interface.map(|(name, _)| name);
         let terms = Terms { hosts: &hosts, config: communicator, interface, forced, quantised };
         let origin = origin(&terms, host);
-        let (coordinators, kept) = opening::on_hosts(bootstrap, device.open(), (&terms, &layout), &origin)?;
+        let (coordinators, kept) = opening::on_hosts(bootstrap, device.open(), &terms, &layout, &origin)?;
         let environment = Environment { layout, hosts, settings, kept: Some(kept), coordinators };
         environment.log();
         Ok(environment)

@@ -16,11 +16,11 @@ use crate::types::{Dtype, Element, with_type};
 pub struct NamedTensor<'a> {
     dtype: Dtype,
     shape: Vec<usize>,
-    memory: Memory<'a>,
+    memory: TensorMemory<'a>,
 }
 
 /// Memory that a tensor owns or borrows.
-enum Memory<'a> {
+enum TensorMemory<'a> {
     Own(DeviceBuffer<u8>),
     Borrowed(Ref<'a, u8>),
 }
@@ -34,7 +34,7 @@ impl<'a> NamedTensor<'a> {
         let bytes = elements(shape).and_then(|elems| elems.checked_mul(dtype.bytes()));
         let limit = format!("{dtype} of that shape must fit the address space");
         let bytes = bytes.ok_or_else(|| Error::invalid("the shape", format!("{shape:?}"), limit))?;
-        Ok(Self { dtype, shape: shape.to_vec(), memory: Memory::Own(DeviceBuffer::new(device, bytes)?) })
+        Ok(Self { dtype, shape: shape.to_vec(), memory: TensorMemory::Own(DeviceBuffer::new(device, bytes)?) })
     }
 
     /// A tensor in borrowed memory, such as that of [`DeviceBuffer::borrow`].
@@ -46,7 +46,7 @@ impl<'a> NamedTensor<'a> {
             let limit = format!("the memory has {} elements", memory.len());
             return Err(Error::invalid("the shape", format!("{shape:?}"), limit));
         }
-        Ok(Self { dtype: T::DTYPE, shape: shape.to_vec(), memory: Memory::Borrowed(memory.cast()) })
+        Ok(Self { dtype: T::DTYPE, shape: shape.to_vec(), memory: TensorMemory::Borrowed(memory.cast()) })
     }
 
     /// A tensor in borrowed memory without a Rust type, for the C++ bridge.
@@ -57,11 +57,16 @@ impl<'a> NamedTensor<'a> {
         })
     }
 
-    /// The memory, if the tensor owns it, for the C++ bridge.
-    pub(crate) fn into_own(self) -> Option<(Dtype, Vec<usize>, DeviceBuffer<u8>)> {
+    /// The memory of a tensor that owns it, for the C++ bridge.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a tensor in borrowed memory.
+    pub(crate) fn into_own(self) -> Result<(Dtype, Vec<usize>, DeviceBuffer<u8>)> {
         match self.memory {
-            Memory::Own(buffer) => Some((self.dtype, self.shape, buffer)),
-            Memory::Borrowed(_) => None,
+            TensorMemory::Own(buffer) => Ok((self.dtype, self.shape, buffer)),
+            TensorMemory::Borrowed(_) => {
+                Err(Error::unsupported("to take a tensor's memory", "the tensor borrows the memory"))
+            }
         }
     }
 
@@ -78,8 +83,8 @@ impl<'a> NamedTensor<'a> {
     /// The memory as bytes.
     pub fn bytes(&self) -> Ref<'_, u8> {
         match &self.memory {
-            Memory::Own(buffer) => buffer.borrow(),
-            Memory::Borrowed(memory) => memory.clone(),
+            TensorMemory::Own(buffer) => buffer.borrow(),
+            TensorMemory::Borrowed(memory) => memory.clone(),
         }
     }
 
@@ -136,7 +141,7 @@ impl<'a> NamedValue<'a> {
 
 /// The description of a value that ranks exchange first.
 #[derive(Serialize, Deserialize)]
-enum Card {
+enum ValueCard {
     Tensor { dtype: u32, shape: Vec<usize> },
     Other(serde_json::Value),
 }
@@ -186,13 +191,13 @@ impl Coordinator {
         root: usize,
         stream: &Stream,
     ) -> Result<Option<BTreeMap<String, NamedValue<'static>>>> {
-        let card = |(name, value): (&String, &NamedValue<'_>)| -> Result<(String, Card)> {
+        let card = |(name, value): (&String, &NamedValue<'_>)| -> Result<(String, ValueCard)> {
             let card = match value {
                 NamedValue::Tensor(tensor) => {
                     self.device().check_same(&format!("tensor `{name}`"), tensor.bytes().device())?;
-                    Card::Tensor { dtype: tensor.dtype as u32, shape: tensor.shape.clone() }
+                    ValueCard::Tensor { dtype: tensor.dtype as u32, shape: tensor.shape.clone() }
                 }
-                NamedValue::Other(value) => Card::Other(value.clone()),
+                NamedValue::Other(value) => ValueCard::Other(value.clone()),
             };
             Ok((name.clone(), card))
         };
@@ -205,17 +210,17 @@ impl Coordinator {
             }
             map.map(cards).transpose()
         });
-        let cards: BTreeMap<String, Card> = self.broadcast_made(own, root)?;
+        let cards: BTreeMap<String, ValueCard> = self.broadcast_made(own, root)?;
         let map = map?;
-        let fill = |card: Card| -> Result<NamedValue<'static>> {
+        let fill = |card: ValueCard| -> Result<NamedValue<'static>> {
             match card {
-                Card::Tensor { dtype, shape } => {
+                ValueCard::Tensor { dtype, shape } => {
                     let known = Dtype::from_number(dtype);
                     let known =
                         known.ok_or_else(|| Error::bootstrap(format!("rank {root} sent a tensor of type {dtype}")));
                     Ok(NamedValue::Tensor(NamedTensor::new(self.device(), known?, &shape)?))
                 }
-                Card::Other(value) => Ok(NamedValue::Other(value)),
+                ValueCard::Other(value) => Ok(NamedValue::Other(value)),
             }
         };
         let received = match map {

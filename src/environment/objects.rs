@@ -108,7 +108,7 @@ impl Coordinator {
             Some([REFUSED, error @ ..]) => {
                 Err(Error::Peer { rank, message: String::from_utf8_lossy(error).into_owned() })
             }
-            _ => Err(at_odds(&what, [self.rank(), rank], purpose(&bytes))),
+            _ => Err(at_odds(&what, self.rank(), rank, purpose(&bytes))),
         };
         all?.into_iter().enumerate().map(read).collect()
     }

@@ -8,25 +8,23 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::config;
-use super::coordinator::Coordinator;
+use super::coordinator::{Coordinator, Serving};
 use super::layout::{ParallelLayout, Parallelism};
 use super::origin::Origin;
-use crate::backend::{
-    Backend, Engines, Facts, FinalExchange, GroupBackends, Hosts, QuantisedAllReduce, Reach, TwoLevel,
-};
-use crate::bootstrap::hello::{Agreed, Place, check_agreed, check_places, tell, together};
+use crate::backend::{Backend, Engines, FinalExchange, GroupBackends, GroupHosts, Hosts, QuantisedAllReduce, TwoLevel};
+use crate::bootstrap::hello::{Agreed, ClaimedPlace, check_agreed, check_places, tell, together};
 use crate::bootstrap::{Bootstrap, Directory, Local, until};
 use crate::collective::Communicator;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::group::{Config, Multicast};
+use crate::group::{Config, Multicast, joined};
 
 /// A rank's first message after all ranks have met.
 #[derive(Serialize, Deserialize)]
-struct Hello {
+struct EnvironmentHello {
     /// The rank's number and world size in its bootstrap. Older builds do not send it.
     #[serde(default)]
-    place: Option<Place>,
+    place: Option<ClaimedPlace>,
     host: String,
     /// Settings, by name, that must be equal on all ranks.
     agreed: Agreed,
@@ -49,14 +47,11 @@ pub(super) fn meet(
     deadline: Instant,
 ) -> Result<Hosts> {
     let place = Some([bootstrap.rank(), bootstrap.world_size()]);
-    let hellos = tell(bootstrap, what, &Hello { place, host, agreed }, deadline)?;
+    let hellos = tell(bootstrap, what, &EnvironmentHello { place, host, agreed }, deadline)?;
     check_places(hellos.iter().map(|hello| hello.place))?;
     check_agreed(hellos.iter().map(|hello| &hello.agreed))?;
     Ok(Hosts::new(&hellos.into_iter().map(|hello| hello.host).collect::<Vec<_>>()))
 }
-
-/// A group's backends, and the facts about them on which its ranks agreed.
-pub(super) type Serving = (Arc<GroupBackends>, Arc<Facts>);
 
 /// The arguments that open groups.
 pub(super) struct Terms<'a> {
@@ -69,9 +64,10 @@ pub(super) struct Terms<'a> {
 }
 
 impl Terms<'_> {
-    fn serve(&self, reach: Reach, ranks: &[usize], rank: usize) -> Result<Serving> {
-        let asked = (self.forced, self.quantised);
-        GroupBackends::open(reach, (ranks, rank), self.hosts, asked, self.interface.as_deref())
+    fn serve(&self, reach: GroupHosts, ranks: &[usize], rank: usize) -> Result<Serving> {
+        let Self { hosts, forced, quantised, interface, .. } = self;
+        let opened = GroupBackends::open(reach, ranks, rank, hosts, *forced, *quantised, interface.as_deref());
+        opened.map(|(backends, facts)| Serving { backends, facts })
     }
 }
 
@@ -85,26 +81,27 @@ pub(super) fn world_on_one_host(
     let device = agree(&mut bootstrap, "open the device", device, until(terms.config.deadlines.open))?;
     let world = Communicator::open(bootstrap, &device, terms.config.clone())?;
     let everyone: Vec<usize> = (0..world_size).collect();
-    terms.serve(Reach::Own(world), &everyone, rank)
+    terms.serve(GroupHosts::Own(world), &everyone, rank)
 }
 
 /// Opens the world's communicator and splits it into the groups of an environment.
 pub(super) fn on_one_host(
     bootstrap: impl Bootstrap,
     device: Result<Device>,
-    (terms, layout): (&Terms<'_>, &ParallelLayout),
+    terms: &Terms<'_>,
+    layout: &ParallelLayout,
     origin: &Arc<Origin>,
 ) -> Result<Vec<Coordinator>> {
     let rank = bootstrap.rank();
     let serving = world_on_one_host(bootstrap, device, &of_world(terms, layout))?;
-    let world = serving.0.local().clone();
+    let world = serving.backends.local().clone();
     let everyone: Vec<usize> = (0..layout.world_size()).collect();
     let mut coordinators = vec![Coordinator::new("world", serving, everyone, rank, origin.clone())];
     for parallelism in Parallelism::ALL {
         let group = layout.group_of(parallelism, rank);
         let serving = match shared(layout, parallelism) {
             Some(earlier) => coordinators[earlier].shared(),
-            None => terms.serve(Reach::Own(split(&world, (terms, layout), parallelism, rank)?), &group, rank)?,
+            None => terms.serve(GroupHosts::Own(split(&world, terms, layout, parallelism, rank)?), &group, rank)?,
         };
         coordinators.push(Coordinator::new(parallelism.name(), serving, group, rank, origin.clone()));
     }
@@ -151,7 +148,7 @@ impl Spread {
         let Self { rank, engines, kept, deadline, .. } = self;
         let spanning = TwoLevel::open(local.clone(), group, terms.hosts, engines, kept, *deadline)?;
         let serving = terms.serve(
-            spanning.map_or(Reach::Own(local), |spanning| Reach::Spanning(Box::new(spanning))),
+            spanning.map_or(GroupHosts::Own(local), |spanning| GroupHosts::Spanning(Box::new(spanning))),
             group,
             *rank,
         );
@@ -160,8 +157,8 @@ impl Spread {
     }
 
     /// The communicator of this host's ranks of a parallel group.
-    fn part(&self, place: (&Terms<'_>, &ParallelLayout), parallelism: Parallelism) -> Result<Communicator> {
-        let part = split(&self.local, place, parallelism, self.rank);
+    fn part(&self, terms: &Terms<'_>, layout: &ParallelLayout, parallelism: Parallelism) -> Result<Communicator> {
+        let part = split(&self.local, terms, layout, parallelism, self.rank);
         let part = part.map_err(|error| error.of_members(&self.neighbours));
         agree(&mut **self.kept.lock(), "split the communicator of the host", part, self.deadline)
     }
@@ -187,7 +184,8 @@ fn of_world<'a>(terms: &Terms<'a>, layout: &ParallelLayout) -> Terms<'a> {
 pub(super) fn on_hosts(
     bootstrap: Box<dyn Bootstrap>,
     device: Result<Device>,
-    (terms, layout): (&Terms<'_>, &ParallelLayout),
+    terms: &Terms<'_>,
+    layout: &ParallelLayout,
     origin: &Arc<Origin>,
 ) -> Result<(Vec<Coordinator>, Arc<FinalExchange>)> {
     let rank = bootstrap.rank();
@@ -199,7 +197,7 @@ pub(super) fn on_hosts(
         let group = layout.group_of(parallelism, rank);
         let serving = match shared(layout, parallelism) {
             Some(earlier) => coordinators[earlier].shared(),
-            None => spread.connect(terms, spread.part((terms, layout), parallelism)?, &group)?,
+            None => spread.connect(terms, spread.part(terms, layout, parallelism)?, &group)?,
         };
         coordinators.push(Coordinator::new(parallelism.name(), serving, group, rank, origin.clone()));
     }
@@ -218,7 +216,8 @@ pub(super) fn shared(layout: &ParallelLayout, parallelism: Parallelism) -> Optio
 
 fn split(
     local: &Communicator,
-    (terms, layout): (&Terms<'_>, &ParallelLayout),
+    terms: &Terms<'_>,
+    layout: &ParallelLayout,
     parallelism: Parallelism,
     rank: usize,
 ) -> Result<Communicator> {
@@ -227,8 +226,7 @@ fn split(
     let tensor = parallelism == Parallelism::Tensor;
     let config =
         if tensor { terms.config.clone() } else { Config { multicast: Multicast::Off, ..terms.config.sparing() } };
-    let group = local.split_as(Some(color), 0, config)?;
-    group.ok_or_else(|| Error::internal(format!("rank {rank} is in no {parallelism} group")))
+    joined(local.split_as(Some(color), 0, config)?)
 }
 
 /// `local` if every rank succeeded; else this rank's error, or that of the lowest rank that failed. If the cause is a

@@ -1,8 +1,8 @@
 //! The memory and the method of experts, computed before they are opened.
 
-use super::choice::{Facts, chosen, is_exact, may_be_packets};
+use super::choice::{MethodFacts, chosen, is_exact, may_be_packets};
 use super::config::{ExpertConfig, Method};
-use super::form::Form;
+use super::form::ExpertForm;
 use super::packets::PacketForm;
 use crate::device::DeviceKind;
 #[cfg(doc)]
@@ -19,7 +19,7 @@ use crate::group::Config;
 pub fn expert_bytes(world_size: usize, group: &Config, config: &ExpertConfig) -> Result<u64> {
     config.validate(world_size)?;
     let lists = config.placement.lists(config.experts, world_size)?;
-    let form = Form::new(config, 0, &lists)?;
+    let form = ExpertForm::new(config, 0, &lists)?;
     let bytes = |method| match method {
         Method::Packets => PacketForm::new(config, &form, is_exact(group, config)).region_bytes,
         method => form.region_bytes(config.in_flight, method),
@@ -47,6 +47,6 @@ pub fn expert_method(
 ) -> Result<Method> {
     config.validate(world_size)?;
     let lists = config.placement.lists(config.experts, world_size)?;
-    let form = Form::new(config, 0, &lists)?;
-    Ok(chosen(Facts { kind, own_kernels, group }, config, &form)?.method)
+    let form = ExpertForm::new(config, 0, &lists)?;
+    Ok(chosen(MethodFacts { kind, own_kernels, group }, config, &form)?.method)
 }

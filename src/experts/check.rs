@@ -1,24 +1,24 @@
 //! The check of a call of experts: every operand, before anything is enqueued.
 
 use super::config::{ExpertConfig, Layout, Scales, Wire};
-use super::form::Form;
-use super::operands::{Combine, Received, Routing, ScaleOrder};
+use super::form::ExpertForm;
+use super::operands::{Combine, Received, Routing, ScaleOrder, TokenRows};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::op::{Held, check_apart, span};
+use crate::op::{Held, NamedSpan, check_apart, span};
 use crate::types::Dtype;
 
 /// An operand, by its name in messages.
-type Named<'a> = (&'static str, &'a Held);
+type NamedOperand<'a> = (&'static str, &'a Held);
 
 /// Most operands that a call reads, and most operands that a call writes.
 const MOST: usize = 9;
 
 /// A list of operands, which allocates nothing.
 #[derive(Clone, Copy, Default)]
-pub(super) struct List<'a>([Option<Named<'a>>; MOST]);
+pub(super) struct OperandList<'a>([Option<NamedOperand<'a>>; MOST]);
 
-impl<'a> List<'a> {
+impl<'a> OperandList<'a> {
     /// The operands that are given.
     pub(super) fn of(operands: impl IntoIterator<Item = (&'static str, Option<&'a Held>)>) -> Self {
         let mut list = Self::default();
@@ -34,22 +34,22 @@ impl<'a> List<'a> {
         self
     }
 
-    fn iter(&self) -> impl Iterator<Item = &Named<'a>> {
+    fn iter(&self) -> impl Iterator<Item = &NamedOperand<'a>> {
         self.0.iter().flatten()
     }
 }
 
 /// The operands that a call reads and writes.
-struct Operands<'a> {
-    read: List<'a>,
-    written: List<'a>,
+struct ExpertOperands<'a> {
+    read: OperandList<'a>,
+    written: OperandList<'a>,
 }
 
-impl<'a> Operands<'a> {
+impl<'a> ExpertOperands<'a> {
     /// Refuses operands of another device, and written operands that overlap others. `in_place`: the names of a written and a
     /// read operand that may be the same memory.
     fn check(&self, device: &Device, in_place: Option<[&str; 2]>) -> Result<()> {
-        let place = |(what, held): &Named<'a>| (*what, span(&held.view(), held.dtype));
+        let place = |(what, held): &NamedOperand<'a>| NamedSpan::new(*what, span(&held.view(), held.dtype));
         for (what, held) in self.read.iter().chain(self.written.iter()) {
             device.check_same(what, held.view().device)?;
         }
@@ -60,8 +60,9 @@ impl<'a> Operands<'a> {
             }
             for other in self.read.iter() {
                 let same = in_place == Some([one.0, other.0]);
-                let (what, range) = place(other);
-                check_apart(place(one), (what, range.clone()), same.then_some(range))?;
+                let read = place(other);
+                let in_place = same.then(|| read.span.clone());
+                check_apart(place(one), read, in_place)?;
             }
         }
         Ok(())
@@ -69,13 +70,13 @@ impl<'a> Operands<'a> {
 }
 
 /// Refuses operands of another device, in a call without written operands.
-pub(super) fn places(read: List<'_>, device: &Device) -> Result<()> {
-    Operands { read, written: List::default() }.check(device, None)
+pub(super) fn places(read: OperandList<'_>, device: &Device) -> Result<()> {
+    ExpertOperands { read, written: OperandList::default() }.check(device, None)
 }
 
 /// Checks types and lengths of a routing, but not devices and overlaps. Returns the number of tokens.
-pub(super) fn routing(routing: &Routing<'_>, form: &Form) -> Result<usize> {
-    let Form { top_k, max_tokens, .. } = *form;
+pub(super) fn routing(routing: &Routing<'_>, form: &ExpertForm) -> Result<usize> {
+    let ExpertForm { top_k, max_tokens, .. } = *form;
     let ids = &routing.ids;
     typed("the ids", ids, &[Dtype::I32, Dtype::I64])?;
     if !ids.elems.is_multiple_of(top_k) || ids.elems / top_k > max_tokens {
@@ -95,23 +96,20 @@ pub(super) fn routing(routing: &Routing<'_>, form: &Form) -> Result<usize> {
 }
 
 /// The operands that a dispatch reads: routing, and rows with their scales.
-pub(super) fn read<'a>(routing: Option<&'a Routing<'_>>, rows: Option<(&'a Held, Option<&'a Held>)>) -> List<'a> {
-    List::of([
+pub(super) fn read<'a>(routing: Option<&'a Routing<'_>>, sent: Option<TokenRows<'a>>) -> OperandList<'a> {
+    OperandList::of([
         ("the ids", routing.map(|routing| &routing.ids)),
         ("the weights", routing.and_then(|routing| routing.weights.as_ref())),
         ("the count of tokens", routing.and_then(|routing| routing.tokens.as_ref())),
-        ("the rows", rows.map(|(rows, _)| rows)),
-        ("the scales", rows.and_then(|(_, scales)| scales)),
+        ("the rows", sent.map(|sent| sent.rows)),
+        ("the scales", sent.and_then(|sent| sent.scales)),
     ])
 }
 
 /// Checks types and lengths of the rows of `tokens` tokens that a dispatch sends, and of their scales, but not devices and
 /// overlaps.
-pub(super) fn sent(
-    (rows, scales): (&Held, Option<&Held>),
-    tokens: usize,
-    (config, form): (&ExpertConfig, &Form),
-) -> Result<()> {
+pub(super) fn sent(sent: TokenRows<'_>, tokens: usize, config: &ExpertConfig, form: &ExpertForm) -> Result<()> {
+    let TokenRows { rows, scales } = sent;
     let (elems, dtypes): (usize, &[Dtype]) = match config.wire {
         Wire::Same | Wire::F8(_) => (form.hidden, &[config.dtype]),
         Wire::GivenF8 => (form.hidden, &CODES),
@@ -141,8 +139,9 @@ pub(super) fn sent(
 pub(super) fn received(
     into: &Received<'_>,
     rows: usize,
-    (config, form): (&ExpertConfig, &Form),
-    read: List<'_>,
+    config: &ExpertConfig,
+    form: &ExpertForm,
+    read: OperandList<'_>,
     device: &Device,
 ) -> Result<()> {
     let by_token = config.layout.is_by_token();
@@ -200,7 +199,7 @@ pub(super) fn received(
             at_least(format_args!("the length of {what}"), held, length)?;
         }
     }
-    let written = List::of([
+    let written = OperandList::of([
         ("the received rows", Some(&into.rows)),
         ("the received scales", into.scales.as_ref().map(|(scales, _)| scales)),
         ("the received counts", into.counts.as_ref()),
@@ -210,18 +209,18 @@ pub(super) fn received(
         ("the sources", into.sources.as_ref()),
         ("the index", into.index.as_ref()),
     ]);
-    Operands { read, written }.check(device, None)
+    ExpertOperands { read, written }.check(device, None)
 }
 
 /// Checks type and length of the results that a combine sends, of `rows` rows, but not device and overlaps.
-pub(super) fn results(results: &Held, rows: usize, (config, form): (&ExpertConfig, &Form)) -> Result<()> {
+pub(super) fn results(results: &Held, rows: usize, config: &ExpertConfig, form: &ExpertForm) -> Result<()> {
     typed("the results", results, &[config.dtype])?;
     at_least("the length of the results", results, rows * form.hidden)
 }
 
 /// The results, as the operands that a combine reads.
-pub(super) fn given(results: &Held) -> List<'_> {
-    List::of([("the results", Some(results))])
+pub(super) fn given(results: &Held) -> OperandList<'_> {
+    OperandList::of([("the results", Some(results))])
 }
 
 /// Checks the output for the sums of `tokens` tokens, the rows to add, and devices and overlaps of all operands. `read`: the
@@ -230,8 +229,9 @@ pub(super) fn sums(
     output: &Held,
     options: &Combine<'_>,
     tokens: usize,
-    (config, form): (&ExpertConfig, &Form),
-    read: List<'_>,
+    config: &ExpertConfig,
+    form: &ExpertForm,
+    read: OperandList<'_>,
     device: &Device,
 ) -> Result<()> {
     typed("the output", output, &[config.dtype])?;
@@ -240,9 +240,9 @@ pub(super) fn sums(
         typed("the rows to add", add, &[config.dtype])?;
         exactly("the length of the rows to add", add, tokens * form.hidden)?;
     }
-    let written = List::of([("the output", Some(output))]);
+    let written = OperandList::of([("the output", Some(output))]);
     let read = read.and("the rows to add", options.add.as_ref());
-    Operands { read, written }.check(device, Some(["the output", "the rows to add"]))
+    ExpertOperands { read, written }.check(device, Some(["the output", "the rows to add"]))
 }
 
 /// The types of quantised values.

@@ -1,8 +1,8 @@
 //! The method of experts with [`Method::Auto`]: a pure function of device kind, world size, settings and tuning, so that all
 //! ranks choose equally. [`Experts::explain`](super::Experts::explain) names the table of the choice.
 
-use super::config::{ExpertConfig, Method};
-use super::form::Form;
+use super::config::{ExpertConfig, Method, without_own_kernels};
+use super::form::ExpertForm;
 use super::packets::PacketForm;
 use crate::choice::{Range, Ranges};
 use crate::device::DeviceKind;
@@ -77,7 +77,7 @@ fn named(name: &str) -> Result<Method> {
 
 /// The facts, other than the settings of experts, that decide the method. Equal on every rank.
 #[derive(Clone, Copy)]
-pub(super) struct Facts<'a> {
+pub(super) struct MethodFacts<'a> {
     pub(super) kind: DeviceKind,
     /// Whether symmetra kernels serve the group.
     pub(super) own_kernels: bool,
@@ -87,7 +87,7 @@ pub(super) struct Facts<'a> {
 
 /// The method that serves, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Choice {
+pub(super) struct MethodChoice {
     pub(super) method: Method,
     pub(super) reason: String,
 }
@@ -98,12 +98,12 @@ pub(super) fn is_exact(group: &Config, config: &ExpertConfig) -> bool {
 }
 
 /// The method that serves experts with these settings.
-pub(super) fn chosen(facts: Facts<'_>, config: &ExpertConfig, form: &Form) -> Result<Choice> {
+pub(super) fn chosen(facts: MethodFacts<'_>, config: &ExpertConfig, form: &ExpertForm) -> Result<MethodChoice> {
     if config.method != Method::Auto {
         let reason = format!("the settings name {:?}", config.method);
-        return Ok(Choice { method: able(facts.own_kernels, config.method, form)?, reason });
+        return Ok(MethodChoice { method: able(facts.own_kernels, config.method, form)?, reason });
     }
-    let choice = |method, reason: &str| Ok(Choice { method, reason: reason.to_owned() });
+    let choice = |method, reason: &str| Ok(MethodChoice { method, reason: reason.to_owned() });
     match facts.own_kernels {
         false => return choice(Method::Gather, "own kernels do not serve the group"),
         true if form.world == 1 => return choice(Method::Gather, ALONE),
@@ -120,22 +120,23 @@ pub(super) fn chosen(facts: Facts<'_>, config: &ExpertConfig, form: &Form) -> Re
         }
     };
     if let Some(reason) = refused {
-        return Ok(Choice { method: Method::Direct, reason });
+        return Ok(MethodChoice { method: Method::Direct, reason });
     }
     let bytes = dispatched_bytes(form);
     let Range { choice: method, reason, .. } = range_of(facts.kind, facts.group, form)?;
-    Ok(Choice { method, reason: format!("the rows of a dispatch have at most {bytes} bytes: {reason}") })
+    Ok(MethodChoice { method, reason: format!("the rows of a dispatch have at most {bytes} bytes: {reason}") })
 }
 
 /// The range that serves these experts if packets can serve them.
-fn range_of(kind: DeviceKind, group: &Config, form: &Form) -> Result<Range<Method>> {
+fn range_of(kind: DeviceKind, group: &Config, form: &ExpertForm) -> Result<Range<Method>> {
     let ranges = explain_experts(kind, form.world, group.tuning.as_ref())?;
     let range = ranges.at(dispatched_bytes(form));
-    range.copied().ok_or_else(|| Error::internal("a table of methods has no rows"))
+    let limit = "the last row must have no limit";
+    range.copied().ok_or_else(|| Error::invalid("the tuned methods of experts", "a table without rows", limit))
 }
 
 /// Most bytes of the rows that a rank sends in a dispatch.
-fn dispatched_bytes(form: &Form) -> u64 {
+fn dispatched_bytes(form: &ExpertForm) -> u64 {
     (form.max_tokens * form.row_bytes) as u64
 }
 
@@ -146,13 +147,10 @@ pub(super) const ALONE: &str = "a group of one rank has no peers";
 ///
 /// # Errors
 /// [`Error::Unsupported`] for a method that cannot serve.
-pub(super) fn able(own_kernels: bool, asked: Method, form: &Form) -> Result<Method> {
+pub(super) fn able(own_kernels: bool, asked: Method, form: &ExpertForm) -> Result<Method> {
     match asked {
-        Method::Direct | Method::Packets if !own_kernels => {
-            let what = if asked == Method::Direct { "experts by direct access" } else { "experts by packets" };
-            let reason = "own kernels do not serve the group, so ranks cannot address each other's memory";
-            Err(Error::unsupported(what, reason))
-        }
+        Method::Direct if !own_kernels => Err(without_own_kernels("experts by direct access")),
+        Method::Packets if !own_kernels => Err(without_own_kernels("experts by packets")),
         Method::Packets => PacketForm::check(form).map(|()| Method::Packets),
         // A group of one rank has no peers to access.
         Method::Direct if form.world == 1 => Ok(Method::Gather),
@@ -162,7 +160,7 @@ pub(super) fn able(own_kernels: bool, asked: Method, form: &Form) -> Result<Meth
 
 /// Whether the library may choose packets for these settings, on any kind of device. If so, [`expert_bytes`](super::expert_bytes)
 /// returns the bytes of the larger method.
-pub(super) fn may_be_packets(config: &ExpertConfig, form: &Form, group: &Config) -> Result<bool> {
+pub(super) fn may_be_packets(config: &ExpertConfig, form: &ExpertForm, group: &Config) -> Result<bool> {
     if config.method != Method::Auto {
         return Ok(config.method == Method::Packets);
     }

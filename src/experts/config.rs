@@ -207,6 +207,11 @@ fn number(what: &'static str, text: &str) -> Result<usize> {
     text.parse().map_err(|_| Error::invalid(what, format_args!("`{text}`"), "it must be a number"))
 }
 
+/// The error of a method that needs symmetra kernels.
+pub(super) fn without_own_kernels(what: &str) -> Error {
+    Error::unsupported(what, "own kernels do not serve the group, so ranks cannot address each other's memory")
+}
+
 /// How ranks exchange rows. All methods give equal results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -3,16 +3,14 @@
 
 use super::config::{ExpertConfig, Layout, Method, Scales, Wire};
 use crate::error::{Error, Result};
-use crate::kernel::args;
+use crate::kernel::{PACKET_BYTES, args};
 
-/// Bytes of a packet; staged rows are whole packets.
-const PACKET_BYTES: usize = 16;
 /// Alignment of all parts of a region.
 const ALIGN: usize = 256;
 
 /// Sizes of experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Form {
+pub(super) struct ExpertForm {
     pub(super) world: usize,
     pub(super) rank: usize,
     pub(super) experts: usize,
@@ -46,7 +44,7 @@ pub(super) struct Form {
     pub(super) capacity: usize,
 }
 
-impl Form {
+impl ExpertForm {
     /// `lists`: the experts of every rank.
     pub(super) fn new(config: &ExpertConfig, rank: usize, lists: &[Vec<usize>]) -> Result<Self> {
         let &ExpertConfig { experts, top_k, hidden, max_tokens, .. } = config;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::operands::{Combine, Received};
 use super::routed::{Routed, owned};
-use super::slots::Recorded;
+use super::slots::RecordedExperts;
 use super::steps::Underway;
 use super::{Experts, check};
 use crate::device::Device;
@@ -19,7 +19,7 @@ use crate::stream::{Queue, Recording, Stream, Target};
 use crate::types::Element;
 
 /// A call that was begun. When the half is dropped, the call is received and its data are discarded.
-struct Half {
+struct HalfCall {
     experts: Experts,
     operation: Operation,
     /// The number of the call, among the calls of its operation on streams or in its capture.
@@ -28,11 +28,11 @@ struct Half {
     /// The stream of the first half; `None` in a capture.
     stream: Option<Stream>,
     /// The capture of the first half, with its part of the graph.
-    captured: Option<(u64, Arc<Recorded>)>,
+    captured: Option<(u64, Arc<RecordedExperts>)>,
 }
 
-impl Half {
-    fn new(experts: &Experts, operation: Operation, (underway, number): (Underway, u64), queue: Target<'_>) -> Self {
+impl HalfCall {
+    fn new(experts: &Experts, operation: Operation, underway: Underway, number: u64, queue: Target<'_>) -> Self {
         let captured = queue.recording().map(Recording::id).zip(experts.0.recorded(queue));
         let stream = captured.is_none().then(|| queue.stream().clone());
         Self { experts: experts.clone(), operation, number, underway, stream, captured }
@@ -45,14 +45,14 @@ impl Half {
     }
 }
 
-impl Drop for Half {
+impl Drop for HalfCall {
     fn drop(&mut self) {
         if !self.experts.0.over.device().is_here() {
             return;
         }
-        let call = (self.operation, self.number);
         let recorded = self.captured.as_ref().map(|(_, recorded)| &**recorded);
-        self.experts.0.drop_half(call, recorded, self.stream.as_ref().map(Target::Eager));
+        let queue = self.stream.as_ref().map(Target::Eager);
+        self.experts.0.drop_half(self.operation, self.number, recorded, queue);
         if let Some(stream) = self.stream.take() {
             stream.let_go();
         }
@@ -124,14 +124,14 @@ impl Drop for Half {
 /// ```
 #[must_use = "the rows of a dropped dispatch are discarded"]
 pub struct Arriving<'a> {
-    half: Half,
+    half: HalfCall,
     _experts: PhantomData<&'a Experts>,
 }
 
 impl<'a> Arriving<'a> {
     /// The handle of a dispatch that was begun.
-    pub(super) fn new(experts: &Experts, begun: (Underway, u64), queue: Target<'_>) -> Self {
-        Self { half: Half::new(experts, Operation::Dispatch, begun, queue), _experts: PhantomData }
+    pub(super) fn new(experts: &Experts, underway: Underway, number: u64, queue: Target<'_>) -> Self {
+        Self { half: HalfCall::new(experts, Operation::Dispatch, underway, number, queue), _experts: PhantomData }
     }
 
     /// The half without the lifetimes of the experts and of the stream of the first half: see [`Routed::into_owned`].
@@ -157,13 +157,13 @@ impl<'a> Arriving<'a> {
 
     /// [`receive`](Self::receive) with operands whose types are checked at run time.
     pub(crate) fn received(self, into: &Received<'_>, queue: Target<'_>) -> Result<Routed<'a>> {
-        let Half { experts, operation, number, underway, .. } = &self.half;
+        let HalfCall { experts, operation, number, underway, .. } = &self.half;
         let inner = &experts.0;
         self.half.check_queue(queue)?;
-        let (settings, device) = ((&inner.config, &inner.form), inner.over.device());
-        check::received(into, inner.form.capacity, settings, check::List::default(), device)?;
+        let (config, form, device) = (&inner.config, &inner.form, inner.over.device());
+        check::received(into, form.capacity, config, form, check::OperandList::default(), device)?;
         let step = inner.receive_step(*underway, Some(into), false)?;
-        inner.receive_next((*operation, *number), &step, queue)?;
+        inner.receive_next(*operation, *number, &step, queue)?;
         let mut routed = Routed::new(experts, *underway, queue);
         routed.note(queue)?;
         Ok(routed)
@@ -209,14 +209,14 @@ impl<'a> Arriving<'a> {
 /// ```
 #[must_use = "the results of a dropped combine are discarded"]
 pub struct Returning<'a> {
-    half: Half,
+    half: HalfCall,
     _experts: PhantomData<&'a Experts>,
 }
 
 impl Returning<'_> {
     /// The handle of a combine that was begun.
-    pub(super) fn new(experts: &Experts, begun: (Underway, u64), queue: Target<'_>) -> Self {
-        Self { half: Half::new(experts, Operation::Combine, begun, queue), _experts: PhantomData }
+    pub(super) fn new(experts: &Experts, underway: Underway, number: u64, queue: Target<'_>) -> Self {
+        Self { half: HalfCall::new(experts, Operation::Combine, underway, number, queue), _experts: PhantomData }
     }
 
     /// The half without the lifetimes of the experts and of the stream of the first half: see [`Routed::into_owned`].
@@ -245,7 +245,7 @@ impl Returning<'_> {
 
     /// [`receive`](Self::receive) with an operand whose type is checked at run time.
     pub(crate) fn received(self, output: &Held, options: &Combine<'_>, queue: Target<'_>) -> Result<()> {
-        let Half { experts, operation, number, underway, .. } = &self.half;
+        let HalfCall { experts, operation, number, underway, .. } = &self.half;
         let inner = &experts.0;
         self.half.check_queue(queue)?;
         if options.unweighted && !inner.config.layout.is_by_token() && inner.determinism != Determinism::Exact {
@@ -253,10 +253,10 @@ impl Returning<'_> {
                 "ranks weighed the results when the combine was begun: dispatch without weights, or combine as a whole";
             return Err(Error::unsupported("an unweighted sum of weighed results", reason));
         }
-        let (settings, device) = ((&inner.config, &inner.form), inner.over.device());
-        check::sums(output, options, underway.tokens, settings, check::List::default(), device)?;
+        let (config, form, device) = (&inner.config, &inner.form, inner.over.device());
+        check::sums(output, options, underway.tokens, config, form, check::OperandList::default(), device)?;
         let step = inner.sum_step(*underway, Some(output), options, None)?;
-        inner.receive_next((*operation, *number), &step, queue)
+        inner.receive_next(*operation, *number, &step, queue)
     }
 
     /// The device of the experts.
@@ -290,21 +290,21 @@ impl<'a> Routed<'a> {
     where
         'a: 'h,
     {
-        let (experts, begun) = self.begin(results, queue)?;
-        Ok(Returning::new(experts, begun, queue))
+        let number = self.begin(results, queue)?;
+        Ok(Returning::new(&self.slot.experts, self.slot.underway, number, queue))
     }
 }
 
 impl fmt::Debug for Arriving<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Half { experts, number, underway, .. } = &self.half;
+        let HalfCall { experts, number, underway, .. } = &self.half;
         write!(out, "Arriving(dispatch {number}, {} tokens in slot {} of {experts:?})", underway.tokens, underway.slot)
     }
 }
 
 impl fmt::Debug for Returning<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Half { experts, number, underway, .. } = &self.half;
+        let HalfCall { experts, number, underway, .. } = &self.half;
         write!(out, "Returning(combine {number}, {} tokens in slot {} of {experts:?})", underway.tokens, underway.slot)
     }
 }

@@ -55,22 +55,23 @@ use crate::group::Determinism;
 use crate::kernel::args;
 use crate::memory::{DeviceBuffer, Operand, WithView};
 use crate::op::Held;
-use crate::stream::{Order, Queue, Stream, Target};
+use crate::stream::{Queue, Stream, StreamOrder, Target};
 use crate::types::{Dtype, Element};
 
 pub use ahead::{expert_bytes, expert_method};
 pub use choice::explain_experts;
-use choice::{Choice, Facts, chosen, is_exact};
+use choice::{MethodChoice, MethodFacts, chosen, is_exact};
 pub use config::{ExpertConfig, Layout, Method, Placement, Scales, Wire};
 pub use explain::MethodExplanation;
-use form::{Form, table};
+use form::{ExpertForm, table};
 pub use halves::{Arriving, Returning};
+pub(crate) use operands::TokenRows;
 pub use operands::{Combine, ExpertId, Received, Routing, ScaleOrder};
 use packets::{PacketForm, PacketStates};
 pub use routed::Routed;
-use slots::{Recorded, Region, Slot, Slots, Taken};
+use slots::{ExpertRegion, ExpertSlot, ExpertSlots, RecordedExperts, Taken};
 use steps::Underway;
-use survivors::Meeting;
+use survivors::SurvivorMeeting;
 pub use survivors::Survivors;
 
 /// The experts of a layer, spread over the ranks of a group. Cheap to clone. Any thread may make calls, but the order of calls
@@ -111,7 +112,7 @@ struct Inner {
     id: u64,
     over: Arc<dyn GroupCalls>,
     config: ExpertConfig,
-    form: Form,
+    form: ExpertForm,
     determinism: Determinism,
     /// Not [`Method::Auto`].
     method: Method,
@@ -121,20 +122,20 @@ struct Inner {
     lists: Mutex<Vec<Vec<usize>>>,
     /// The placement, as kernels read it.
     table: DeviceBuffer<u32>,
-    region: Region,
+    region: ExpertRegion,
     /// The places and states of packets, if the method uses packets.
     packets: Option<(PacketForm, PacketStates)>,
-    memory: Vec<Slot>,
+    memory: Vec<ExpertSlot>,
     /// The state of barriers with the kernels of other ranks.
     barrier: DeviceBuffer<u32>,
     /// Sums of tokens between the steps of an exact combine; with packets, discarded sums.
     sums: DeviceBuffer<f32>,
-    slots: Slots,
-    lane: Mutex<Order>,
+    slots: ExpertSlots,
+    lane: Mutex<StreamOrder>,
     /// A stream for reading counts concurrently with other work.
     side: Stream,
     /// The directories in which survivors can rendezvous after other ranks are lost.
-    meeting: Meeting,
+    meeting: SurvivorMeeting,
 }
 
 /// Source of numbers of experts, unique in the process.
@@ -166,21 +167,21 @@ impl Experts {
         // All ranks have equal settings, so all ranks fail in the same way.
         config.validate(world)?;
         let lists = config.placement.lists(config.experts, world)?;
-        let form = Form::new(&config, over.rank(), &lists)?;
+        let form = ExpertForm::new(&config, over.rank(), &lists)?;
         let device = over.device().clone();
         let group = over.local().group().config();
         let determinism = config.determinism.unwrap_or(group.determinism);
-        let facts = Facts { kind: device.kind(), own_kernels: over.own().is_some(), group };
-        let (Choice { method, reason }, exact) = (chosen(facts, &config, &form)?, is_exact(group, &config));
+        let facts = MethodFacts { kind: device.kind(), own_kernels: over.own().is_some(), group };
+        let (MethodChoice { method, reason }, exact) = (chosen(facts, &config, &form)?, is_exact(group, &config));
         let packets = (method == Method::Packets).then(|| PacketForm::new(&config, &form, exact));
-        let meeting = Meeting::new(&*over)?;
+        let meeting = SurvivorMeeting::new(&*over)?;
         let bytes = |packets: &PacketForm| packets.region_bytes;
         let region = packets.as_ref().map_or_else(|| form.region_bytes(config.in_flight, method), bytes);
-        let region = Region::new(&*over, region)?;
+        let region = ExpertRegion::new(&*over, region)?;
         let own = || -> Result<_> {
             let side = Stream::new(&device)?;
             let table = DeviceBuffer::from_slice(&table(&lists, form.rank, config.experts), &side)?;
-            let memory = (0..config.in_flight).map(|_| Slot::new(&*over, &form)).collect::<Result<Vec<_>>>()?;
+            let memory = (0..config.in_flight).map(|_| ExpertSlot::new(&*over, &form)).collect::<Result<Vec<_>>>()?;
             // The last entry, after the entries of blocks, counts the units that blocks have taken.
             let words = (args::kMaxBlocks as usize + 1) * size_of::<args::BlockState>() / 4;
             let barrier = DeviceBuffer::from_slice(&vec![0; words], &side)?;
@@ -188,11 +189,11 @@ impl Experts {
             let sums = if exact || packets.is_some() { form.max_tokens * form.hidden.next_multiple_of(8) } else { 0 };
             let memory = (memory, barrier, DeviceBuffer::new(&device, sums)?);
             side.synchronize()?;
-            Ok((side, table, packets.transpose()?, memory, Order::new(&device)?))
+            Ok((side, table, packets.transpose()?, memory, StreamOrder::new(&device)?))
         };
         // No rank sends before the packets of all ranks are marked as not arrived.
         let (side, table, packets, (memory, barrier, sums), lane) = over.together("open experts", own())?;
-        let (id, slots) = (NEXT_ID.fetch_add(1, Ordering::Relaxed), Slots::new(config.in_flight));
+        let (id, slots) = (NEXT_ID.fetch_add(1, Ordering::Relaxed), ExpertSlots::new(config.in_flight));
         let (lists, lane) = (Mutex::new(lists), Mutex::new(lane));
         let inner = Inner {
             id,
@@ -237,7 +238,8 @@ impl Experts {
         into: &Received<'op>,
         queue: impl Queue<'op> + 'h,
     ) -> Result<Routed<'h>> {
-        self.dispatched(routing, Some((&Held::new(T::DTYPE, &rows.view_of()), None, into)), Target::of(&queue))
+        let sent = TokenRows { rows: &Held::new(T::DTYPE, &rows.view_of()), scales: None };
+        self.dispatched(routing, Some((sent, into)), Target::of(&queue))
     }
 
     /// [`dispatch`](Self::dispatch) of rows of e4m3 values with f32 scales, `[tokens, groups]` for groups of 128 elements:
@@ -248,12 +250,14 @@ impl Experts {
     pub fn dispatch_f8<'h, 'op, T: Element>(
         &'h self,
         routing: &Routing<'op>,
-        (rows, scales): (impl Operand<'op, T>, impl Operand<'op, f32>),
+        rows: impl Operand<'op, T>,
+        scales: impl Operand<'op, f32>,
         into: &Received<'op>,
         queue: impl Queue<'op> + 'h,
     ) -> Result<Routed<'h>> {
         let (rows, scales) = (Held::new(T::DTYPE, &rows.view_of()), Held::new(Dtype::F32, &scales.view_of()));
-        self.dispatched(routing, Some((&rows, Some(&scales), into)), Target::of(&queue))
+        let sent = TokenRows { rows: &rows, scales: Some(&scales) };
+        self.dispatched(routing, Some((sent, into)), Target::of(&queue))
     }
 
     /// The routing of a dispatch without its rows: [`Routed::counts`] then returns the numbers of rows to receive, and
@@ -270,20 +274,20 @@ impl Experts {
     pub(crate) fn dispatched<'h>(
         &self,
         routing: &Routing<'_>,
-        sends: Option<(&Held, Option<&Held>, &Received<'_>)>,
+        sends: Option<(TokenRows<'_>, &Received<'_>)>,
         queue: Target<'_>,
     ) -> Result<Routed<'h>> {
         let inner = &self.0;
-        let settings = (&inner.config, &inner.form);
+        let Inner { config, form, .. } = &**inner;
         let device = inner.over.device();
         device.check_same("stream", queue.stream().device())?;
         inner.over.refuse_within(Operation::Dispatch)?;
         let tokens = check::routing(routing, &inner.form)?;
-        let read = check::read(Some(routing), sends.map(|(rows, scales, _)| (rows, scales)));
+        let read = check::read(Some(routing), sends.map(|(sent, _)| sent));
         match sends {
-            Some((rows, scales, into)) => {
-                check::sent((rows, scales), tokens, settings)?;
-                check::received(into, inner.form.capacity, settings, read, device)?;
+            Some((sent, into)) => {
+                check::sent(sent, tokens, config, form)?;
+                check::received(into, form.capacity, config, form, read, device)?;
             }
             None => check::places(read, device)?,
         }
@@ -291,8 +295,8 @@ impl Experts {
             return Err(Error::unsupported("a plan by source", "nothing is counted, and every row has its place"));
         }
         if inner.method == Method::Packets {
-            let Some(sends) = sends else { return Err(by_packets("a plan")) };
-            let underway = inner.dispatch_packets(tokens, routing, sends, queue)?;
+            let Some((sent, into)) = sends else { return Err(by_packets("a plan")) };
+            let underway = inner.dispatch_packets(tokens, routing, sent, into, queue)?;
             let mut routed = Routed::new(self, underway, queue);
             routed.note(queue)?;
             return Ok(routed);
@@ -321,7 +325,8 @@ impl Experts {
         rows: impl Operand<'op, T>,
         queue: impl Queue<'op> + 'h,
     ) -> Result<Arriving<'h>> {
-        self.dispatch_begun(routing, (&Held::new(T::DTYPE, &rows.view_of()), None), Target::of(&queue))
+        let sent = TokenRows { rows: &Held::new(T::DTYPE, &rows.view_of()), scales: None };
+        self.dispatch_begun(routing, sent, Target::of(&queue))
     }
 
     /// [`dispatch_begin`](Self::dispatch_begin) of rows of e4m3 values with f32 scales, as in
@@ -332,18 +337,19 @@ impl Experts {
     pub fn dispatch_f8_begin<'h, 'op, T: Element>(
         &'h self,
         routing: &Routing<'op>,
-        (rows, scales): (impl Operand<'op, T>, impl Operand<'op, f32>),
+        rows: impl Operand<'op, T>,
+        scales: impl Operand<'op, f32>,
         queue: impl Queue<'op> + 'h,
     ) -> Result<Arriving<'h>> {
         let (rows, scales) = (Held::new(T::DTYPE, &rows.view_of()), Held::new(Dtype::F32, &scales.view_of()));
-        self.dispatch_begun(routing, (&rows, Some(&scales)), Target::of(&queue))
+        self.dispatch_begun(routing, TokenRows { rows: &rows, scales: Some(&scales) }, Target::of(&queue))
     }
 
     /// [`dispatch_begin`](Self::dispatch_begin) with operands whose types are checked at run time.
     pub(crate) fn dispatch_begun<'h>(
         &self,
         routing: &Routing<'_>,
-        rows: (&Held, Option<&Held>),
+        sent: TokenRows<'_>,
         queue: Target<'_>,
     ) -> Result<Arriving<'h>> {
         let inner = &self.0;
@@ -352,10 +358,10 @@ impl Experts {
         device.check_same("stream", queue.stream().device())?;
         inner.over.refuse_within(Operation::Dispatch)?;
         let tokens = check::routing(routing, &inner.form)?;
-        check::sent(rows, tokens, (&inner.config, &inner.form))?;
-        check::places(check::read(Some(routing), Some(rows)), device)?;
-        let begun = inner.begin_dispatch(tokens, routing, rows, queue)?;
-        Ok(Arriving::new(self, begun, queue))
+        check::sent(sent, tokens, &inner.config, &inner.form)?;
+        check::places(check::read(Some(routing), Some(sent)), device)?;
+        let (underway, number) = inner.begin_dispatch(tokens, routing, sent, queue)?;
+        Ok(Arriving::new(self, underway, number, queue))
     }
 
     /// Moves experts to other ranks, from the next call on, also in graphs that were captured before. The number of experts of
@@ -420,14 +426,22 @@ impl Experts {
 }
 
 impl Inner {
+    /// The places and states of packets.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the method does not send and receive with separate kernels.
+    fn packets(&self, what: impl fmt::Display) -> Result<&(PacketForm, PacketStates)> {
+        self.packets.as_ref().ok_or_else(|| {
+            let method = self.method;
+            let reason =
+                format!("the method is {method:?}, whose ranks meet between sending and receiving: use Packets");
+            Error::unsupported(what.to_string(), reason)
+        })
+    }
+
     /// Refuses halves of a call if the method does not send and receive with separate kernels.
     fn check_halves(&self, what: &str) -> Result<()> {
-        if self.method == Method::Packets {
-            return Ok(());
-        }
-        let reason =
-            format!("the method is {:?}, whose ranks meet between sending and receiving: use Packets", self.method);
-        Err(Error::unsupported(format!("{what} in two halves"), reason))
+        self.packets(format_args!("{what} in two halves")).map(drop)
     }
 
     /// Dispatches with kernels that run on this rank only, and collectives, or kernels that synchronise with the kernels of all
@@ -436,28 +450,28 @@ impl Inner {
         self: &Arc<Self>,
         underway: Underway,
         routing: &Routing<'_>,
-        sends: Option<(&Held, Option<&Held>, &Received<'_>)>,
+        sends: Option<(TokenRows<'_>, &Received<'_>)>,
         queue: Target<'_>,
     ) -> Result<()> {
         let mut lane = self.begin(underway.slot, queue)?;
         lane.order_call(queue)?;
-        let into = sends.map(|(_, _, into)| into);
+        let into = sends.map(|(_, into)| into);
         if !self.heads_travel() {
             self.tell(underway, routing, queue)?;
             self.count(underway, into, queue)?;
             self.place_rows(underway, into, queue)?;
         }
         match sends {
-            Some((rows, scales, into)) => self.move_rows((underway, Some(routing)), (rows, scales), into, queue),
+            Some((sent, into)) => self.move_rows(underway, Some(routing), sent, into, queue),
             None => Ok(()),
         }
     }
 
     /// Locks the lane for a call, and records in a graph the slot that the call writes.
-    fn begin(self: &Arc<Self>, slot: usize, queue: Target<'_>) -> Result<parking_lot::MutexGuard<'_, Order>> {
+    fn begin(self: &Arc<Self>, slot: usize, queue: Target<'_>) -> Result<parking_lot::MutexGuard<'_, StreamOrder>> {
         self.over.check()?;
         if let Some(recording) = queue.recording() {
-            recording.part(self.id, || Recorded::new(self)).uses(slot);
+            recording.part(self.id, || RecordedExperts::new(self)).uses(slot);
         }
         Ok(self.lane.lock())
     }

@@ -62,6 +62,13 @@ pub enum ScaleOrder {
     Columns,
 }
 
+/// The rows of tokens that a dispatch sends, and their scales if they are quantised.
+#[derive(Clone, Copy)]
+pub(crate) struct TokenRows<'a> {
+    pub(crate) rows: &'a Held,
+    pub(crate) scales: Option<&'a Held>,
+}
+
 /// The outputs of a dispatch: received rows and optional metadata. Outputs that are not named are not written. Rows beyond the
 /// last received row, and unused rows between aligned experts, are not modified.
 #[must_use = "rows are received by a call that takes this"]

@@ -4,18 +4,19 @@
 use std::sync::Arc;
 
 use super::Inner;
-use super::operands::{Combine, Received, Routing};
-use super::slots::{Books, Recorded};
+use super::operands::{Combine, Received, Routing, TokenRows};
+use super::slots::{Books, RecordedExperts};
 use super::steps::Underway;
 use crate::collective::{ExpertStage, ExpertStep};
 use crate::error::{Error, Operation, Result};
+use crate::group::Announced;
 use crate::op::Held;
 use crate::stream::Target;
 
 impl Inner {
     /// The part of a queue's graph, if the queue is a capture.
-    pub(super) fn recorded(self: &Arc<Self>, queue: Target<'_>) -> Option<Arc<Recorded>> {
-        queue.recording().map(|recording| recording.part(self.id, || Recorded::new(self)))
+    pub(super) fn recorded(self: &Arc<Self>, queue: Target<'_>) -> Option<Arc<RecordedExperts>> {
+        queue.recording().map(|recording| recording.part(self.id, || RecordedExperts::new(self)))
     }
 
     /// The first kernels of a call.
@@ -24,14 +25,14 @@ impl Inner {
         ExpertStage::New { operation, bytes: self.form.max_tokens * row, slot: underway.slot }
     }
 
-    /// Enqueues kernels of a call in a slot. Returns whether the call is the first on the device.
+    /// Enqueues kernels of a call in a slot.
     fn launch(
         self: &Arc<Self>,
         slot: usize,
         stage: ExpertStage,
         steps: &[ExpertStep],
         queue: Target<'_>,
-    ) -> Result<bool> {
+    ) -> Result<Announced> {
         let mut lane = self.begin(slot, queue)?;
         lane.order_call(queue)?;
         self.exchange(stage, steps, queue)
@@ -45,7 +46,7 @@ impl Inner {
                     Operation::Dispatch => self.receive_step(sent.underway, None, false),
                     _ => self.sum_step(sent.underway, None, &Combine::default(), None),
                 };
-                self.launch(sent.underway.slot, ExpertStage::Rest(sent.first), &[step?], queue)?;
+                self.launch(sent.underway.slot, ExpertStage::Rest(sent.announced), &[step?], queue)?;
                 books.pending(operation).end();
                 books.give_back(sent.underway.slot);
             }
@@ -57,7 +58,7 @@ impl Inner {
     fn open_slot<T>(
         books: &mut Books<'_>,
         tokens: usize,
-        recorded: Option<&Recorded>,
+        recorded: Option<&RecordedExperts>,
         launch: impl FnOnce(Underway) -> Result<T>,
     ) -> Result<(Underway, T)> {
         let taken = books.take(recorded.is_some())?;
@@ -72,7 +73,8 @@ impl Inner {
         self: &Arc<Self>,
         tokens: usize,
         routing: &Routing<'_>,
-        (rows, scales, into): (&Held, Option<&Held>, &Received<'_>),
+        sent: TokenRows<'_>,
+        into: &Received<'_>,
         queue: Target<'_>,
     ) -> Result<Underway> {
         let (operation, recorded) = (Operation::Dispatch, self.recorded(queue));
@@ -80,7 +82,7 @@ impl Inner {
         self.settle(books, queue)?;
         books.pending(operation).refuse_behind("the whole of")?;
         let launched = Self::open_slot(books, tokens, recorded.as_deref(), |underway| {
-            let send = self.send_step(underway, routing, (rows, scales))?;
+            let send = self.send_step(underway, routing, sent)?;
             let steps = [send, self.receive_step(underway, Some(into), true)?];
             self.launch(underway.slot, self.new_stage(operation, underway), &steps, queue)
         });
@@ -91,7 +93,8 @@ impl Inner {
     pub(super) fn combine_packets(
         self: &Arc<Self>,
         underway: Underway,
-        [results, output]: [&Held; 2],
+        results: &Held,
+        output: &Held,
         options: &Combine<'_>,
         queue: Target<'_>,
     ) -> Result<()> {
@@ -109,17 +112,17 @@ impl Inner {
         self: &Arc<Self>,
         tokens: usize,
         routing: &Routing<'_>,
-        rows: (&Held, Option<&Held>),
+        sent: TokenRows<'_>,
         queue: Target<'_>,
     ) -> Result<(Underway, u64)> {
         let (operation, recorded) = (Operation::Dispatch, self.recorded(queue));
         let books = &mut self.slots.books(recorded.as_deref());
         self.settle(books, queue)?;
-        let (underway, first) = Self::open_slot(books, tokens, recorded.as_deref(), |underway| {
+        let (underway, announced) = Self::open_slot(books, tokens, recorded.as_deref(), |underway| {
             let stage = self.new_stage(operation, underway);
-            self.launch(underway.slot, stage, &[self.send_step(underway, routing, rows)?], queue)
+            self.launch(underway.slot, stage, &[self.send_step(underway, routing, sent)?], queue)
         })?;
-        Ok((underway, books.pending(operation).begin(underway, first)))
+        Ok((underway, books.pending(operation).begin(underway, announced)))
     }
 
     /// Sends weighed results back. Adds a holder to the slot of the dispatch. Returns the number of the call.
@@ -138,15 +141,16 @@ impl Inner {
             return Err(Error::unsupported("another combine", reason));
         }
         let step = self.return_step(underway, results, false, false)?;
-        let first = self.launch(underway.slot, self.new_stage(operation, underway), &[step], queue)?;
+        let announced = self.launch(underway.slot, self.new_stage(operation, underway), &[step], queue)?;
         books.share(underway.slot);
-        Ok(books.pending(operation).begin(underway, first))
+        Ok(books.pending(operation).begin(underway, announced))
     }
 
     /// Enqueues the receiving kernel of the call with this number.
     pub(super) fn receive_next(
         self: &Arc<Self>,
-        (operation, number): (Operation, u64),
+        operation: Operation,
+        number: u64,
         step: &ExpertStep,
         queue: Target<'_>,
     ) -> Result<()> {
@@ -154,7 +158,7 @@ impl Inner {
         let books = &mut self.slots.books(recorded.as_deref());
         self.settle(books, queue)?;
         let sent = books.pending(operation).turn(number)?;
-        self.launch(sent.underway.slot, ExpertStage::Rest(sent.first), &[*step], queue)?;
+        self.launch(sent.underway.slot, ExpertStage::Rest(sent.announced), &[*step], queue)?;
         books.pending(operation).end();
         // The handle of a dispatch continues to hold the slot.
         if operation == Operation::Combine {
@@ -168,8 +172,9 @@ impl Inner {
     /// Marks the handle of a call as dropped, and receives and discards the dropped calls that are next.
     pub(super) fn drop_half(
         self: &Arc<Self>,
-        (operation, number): (Operation, u64),
-        recorded: Option<&Recorded>,
+        operation: Operation,
+        number: u64,
+        recorded: Option<&RecordedExperts>,
         queue: Option<Target<'_>>,
     ) {
         // In a callback of a call nothing is enqueued. The next call of experts, or the end of the capture, receives the call.

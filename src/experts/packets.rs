@@ -4,20 +4,18 @@ use std::ffi::c_void;
 
 use super::Inner;
 use super::config::{ExpertConfig, Layout, Wire};
-use super::form::Form;
-use super::operands::{Combine, Received, Routing};
+use super::form::ExpertForm;
+use super::operands::{Combine, Received, Routing, TokenRows};
 use super::steps::{Underway, address, asking};
 use crate::collective::ExpertStep;
 use crate::device::DeviceKind;
 use crate::error::{Error, Operation, Result};
 use crate::group::Determinism;
-use crate::kernel::args;
+use crate::kernel::{PACKET_BYTES, args};
 use crate::memory::DeviceBuffer;
 use crate::op::Held;
 use crate::stream::Stream;
 
-/// Bytes of a packet.
-const PACKET_BYTES: usize = 16;
 /// Threads of a warp, on most devices.
 const TEAM: usize = 32;
 /// Alignment of all parts of a region.
@@ -44,15 +42,15 @@ const KERNELS: usize = 4;
 pub(super) struct PacketForm {
     /// Buffers of each kind, which rotate.
     buffers: usize,
-    dispatch: Area,
-    combine: Area,
+    dispatch: PacketArea,
+    combine: PacketArea,
     /// Bytes of the region.
     pub(super) region_bytes: usize,
 }
 
 /// Packets of one direction. Each buffer contains control packets, followed by rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Area {
+struct PacketArea {
     tellings_at: usize,
     /// Control packets from one rank to another.
     telling_packets: usize,
@@ -61,8 +59,8 @@ struct Area {
     buffer_bytes: usize,
 }
 
-impl Area {
-    fn new(start: usize, [world, telling_packets]: [usize; 2], row_packets: usize) -> Self {
+impl PacketArea {
+    fn new(start: usize, world: usize, telling_packets: usize, row_packets: usize) -> Self {
         let rows_at = start + (world * telling_packets * PACKET_BYTES).next_multiple_of(ALIGN);
         let rows_bytes = (row_packets * PACKET_BYTES).next_multiple_of(ALIGN);
         let buffer_bytes = rows_at + rows_bytes - start;
@@ -72,8 +70,8 @@ impl Area {
 
 impl PacketForm {
     /// The places of packets, which follow the routing headers of all slots.
-    pub(super) fn new(config: &ExpertConfig, form: &Form, exact: bool) -> Self {
-        let Form { world, max_tokens, top_k, .. } = *form;
+    pub(super) fn new(config: &ExpertConfig, form: &ExpertForm, exact: bool) -> Self {
+        let ExpertForm { world, max_tokens, top_k, .. } = *form;
         let (buffers, pairs) = (2 * config.in_flight, max_tokens * top_k);
         let dispatch_at = form.heads_at(config.in_flight);
         // A packet contains four replica numbers, or two weights. By source, a packet contains one pair.
@@ -82,16 +80,16 @@ impl PacketForm {
         let head_packets = size_of::<args::ExpertHead>() / 8 + pair_packets;
         // Rows of arbitrary bytes use packets of which half is data.
         let per_row = form.row_bytes / if matches!(config.wire, Wire::Bytes(_)) { 8 } else { 16 };
-        let dispatch = Area::new(dispatch_at, [world, head_packets], world * max_tokens * per_row);
+        let dispatch = PacketArea::new(dispatch_at, world, head_packets, world * max_tokens * per_row);
         let parts = if exact { pairs } else { world * max_tokens };
         let combine_at = dispatch_at + buffers * dispatch.buffer_bytes;
-        let combine = Area::new(combine_at, [world, 1], parts * (form.part_bytes / PACKET_BYTES));
+        let combine = PacketArea::new(combine_at, world, 1, parts * (form.part_bytes / PACKET_BYTES));
         let region_bytes = combine_at + buffers * combine.buffer_bytes;
         Self { buffers, dispatch, combine, region_bytes }
     }
 
     /// Refuses experts that packets do not support.
-    pub(super) fn check(form: &Form) -> Result<()> {
+    pub(super) fn check(form: &ExpertForm) -> Result<()> {
         let refuse = |what: &str, value: usize, most: usize| {
             let reason = format!("{what} is {value}, and at most {most} go by packets");
             Err(Error::unsupported("experts by packets", reason))
@@ -136,9 +134,7 @@ impl PacketStates {
 impl Inner {
     /// The arguments of a kernel of packets.
     fn packet_args(&self, kernel: u32, underway: Underway, operation: Operation) -> Result<args::ExpertArgs> {
-        let Some((form, states)) = &self.packets else {
-            return Err(Error::internal("experts without packets exchange by packets"));
-        };
+        let (form, states) = self.packets("an exchange of packets")?;
         let area = if operation == Operation::Dispatch { form.dispatch } else { form.combine };
         Ok(args::ExpertArgs {
             task: kernel,
@@ -173,11 +169,11 @@ impl Inner {
         &self,
         underway: Underway,
         routing: &Routing<'_>,
-        (rows, scales): (&Held, Option<&Held>),
+        sent: TokenRows<'_>,
     ) -> Result<ExpertStep> {
         let send = args::ExpertArgs {
-            rows: address::<c_void>(Some(rows)).cast_const(),
-            row_scales: address::<f32>(scales).cast_const(),
+            rows: address::<c_void>(Some(sent.rows)).cast_const(),
+            row_scales: address::<f32>(sent.scales).cast_const(),
             ..asking(self.packet_args(args::kExpertSend, underway, Operation::Dispatch)?, Some(routing))
         };
         // A block sends a run of header pairs, one pair for each thread. By source, the blocks of tokens send the pairs.

@@ -4,37 +4,37 @@ use std::collections::VecDeque;
 
 use super::steps::Underway;
 use crate::error::{Error, Operation, Result};
+use crate::group::Announced;
 
 /// A call whose sending kernel was enqueued, and whose receiving kernel was not.
 #[derive(Clone, Copy)]
-pub(super) struct Sent {
+pub(super) struct SentHalf {
     /// The number of the call among the calls of its operation.
     number: u64,
     pub(super) underway: Underway,
-    /// Whether the call is the first on the device.
-    pub(super) first: bool,
+    pub(super) announced: Announced,
     /// Whether the handle of the call was dropped.
     dropped: bool,
 }
 
 /// The calls of one operation that were begun and are not received, in the order of their begins.
-pub(super) struct Line {
+pub(super) struct CallLine {
     operation: Operation,
     /// Number of all calls that were begun.
     begun: u64,
-    sent: VecDeque<Sent>,
+    sent: VecDeque<SentHalf>,
 }
 
-impl Line {
+impl CallLine {
     fn new(operation: Operation, most: usize) -> Self {
         Self { operation, begun: 0, sent: VecDeque::with_capacity(most) }
     }
 
     /// Adds a call, and returns its number.
-    pub(super) fn begin(&mut self, underway: Underway, first: bool) -> u64 {
+    pub(super) fn begin(&mut self, underway: Underway, announced: Announced) -> u64 {
         let number = self.begun;
         self.begun += 1;
-        self.sent.push_back(Sent { number, underway, first, dropped: false });
+        self.sent.push_back(SentHalf { number, underway, announced, dropped: false });
         number
     }
 
@@ -52,7 +52,7 @@ impl Line {
     }
 
     /// The call with this number, if it is the next to be received.
-    pub(super) fn turn(&self, number: u64) -> Result<Sent> {
+    pub(super) fn turn(&self, number: u64) -> Result<SentHalf> {
         match self.sent.front() {
             Some(next) if next.number == number => Ok(*next),
             _ => Err(self.behind("to receive")),
@@ -66,7 +66,7 @@ impl Line {
     }
 
     /// The next call to be received, if its handle was dropped.
-    pub(super) fn dropped(&self) -> Option<Sent> {
+    pub(super) fn dropped(&self) -> Option<SentHalf> {
         self.sent.front().filter(|next| next.dropped).copied()
     }
 
@@ -88,15 +88,15 @@ impl Line {
 }
 
 /// The calls of both operations that were begun and are not received, either of streams or of one capture.
-pub(super) struct Pending([Line; 2]);
+pub(super) struct PendingCalls([CallLine; 2]);
 
-impl Pending {
+impl PendingCalls {
     /// `most`: the largest number of pending calls of each operation.
     pub(super) fn new(most: usize) -> Self {
-        Self([Operation::Dispatch, Operation::Combine].map(|operation| Line::new(operation, most)))
+        Self([Operation::Dispatch, Operation::Combine].map(|operation| CallLine::new(operation, most)))
     }
 
-    pub(super) fn of(&mut self, operation: Operation) -> &mut Line {
+    pub(super) fn of(&mut self, operation: Operation) -> &mut CallLine {
         let [dispatches, combines] = &mut self.0;
         if operation == Operation::Dispatch { dispatches } else { combines }
     }
@@ -113,6 +113,6 @@ impl Pending {
 
     /// Marks the handles of all calls as dropped.
     pub(super) fn drop_handles(&mut self) {
-        self.0.iter_mut().for_each(Line::drop_handles);
+        self.0.iter_mut().for_each(CallLine::drop_handles);
     }
 }

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use once_cell::sync::OnceCell;
 
 use super::config::{Layout, Method};
-use super::operands::{Combine, Received};
+use super::operands::{Combine, Received, TokenRows};
 use super::steps::Underway;
 use super::{Experts, Inner, by_packets, check};
 use crate::device::Device;
@@ -102,7 +102,7 @@ use crate::types::{Dtype, Element};
 /// ```
 #[must_use = "a dispatch holds its slot until its handle is dropped"]
 pub struct Routed<'a> {
-    slot: HeldSlot,
+    pub(super) slot: HeldSlot,
     /// The capture of the dispatch, if any.
     recording: Option<u64>,
     /// Whether the slot's event is recorded after the counts.
@@ -176,34 +176,39 @@ impl Routed<'_> {
         queue: impl Queue<'op>,
     ) -> Result<()> {
         let [results, output] = [Held::new(T::DTYPE, &rows.view_of()), Held::new(T::DTYPE, &output.view_of())];
-        self.combined([&results, &output], &options, Target::of(&queue))
+        self.combined(&results, &output, &options, Target::of(&queue))
     }
 
     /// [`combine`](Self::combine) with operands whose types are checked at run time.
-    pub(crate) fn combined(&self, rows: [&Held; 2], options: &Combine<'_>, queue: Target<'_>) -> Result<()> {
+    pub(crate) fn combined(
+        &self,
+        results: &Held,
+        output: &Held,
+        options: &Combine<'_>,
+        queue: Target<'_>,
+    ) -> Result<()> {
         let inner = &self.slot.experts.0;
         self.check_queue(queue)?;
-        let (settings, device) = ((&inner.config, &inner.form), inner.over.device());
-        let [results, output] = rows;
-        check::results(results, self.needed(), settings)?;
-        check::sums(output, options, self.slot.underway.tokens, settings, check::given(results), device)?;
+        let (config, form, device) = (&inner.config, &inner.form, inner.over.device());
+        check::results(results, self.needed(), config, form)?;
+        check::sums(output, options, self.slot.underway.tokens, config, form, check::given(results), device)?;
         if inner.method == Method::Packets {
-            return inner.combine_packets(self.slot.underway, rows, options, queue);
+            return inner.combine_packets(self.slot.underway, results, output, options, queue);
         }
         let mut lane = inner.begin(self.slot.underway.slot, queue)?;
         lane.order_call(queue)?;
-        inner.give_and_take(self.slot.underway, rows, options, queue)
+        inner.give_and_take(self.slot.underway, results, output, options, queue)
     }
 
-    /// Enqueues the sending kernel of a combine. Returns the parts of the combine's handle.
-    pub(super) fn begin(&self, results: &Held, queue: Target<'_>) -> Result<(&Experts, (Underway, u64))> {
+    /// Enqueues the sending kernel of a combine. Returns the number of the call.
+    pub(super) fn begin(&self, results: &Held, queue: Target<'_>) -> Result<u64> {
         let inner = &self.slot.experts.0;
         inner.check_halves("a combine")?;
         self.check_queue(queue)?;
-        let (settings, device) = ((&inner.config, &inner.form), inner.over.device());
-        check::results(results, self.needed(), settings)?;
+        let (config, form, device) = (&inner.config, &inner.form, inner.over.device());
+        check::results(results, self.needed(), config, form)?;
         check::places(check::given(results), device)?;
-        Ok((&self.slot.experts, (self.slot.underway, inner.begin_combine(self.slot.underway, results, queue)?)))
+        inner.begin_combine(self.slot.underway, results, queue)
     }
 
     /// Sends other rows of the same tokens with the same routing, as a backward pass does. Enqueues and returns. All ranks call
@@ -217,7 +222,8 @@ impl Routed<'_> {
         into: &Received<'op>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
-        self.again((&Held::new(T::DTYPE, &rows.view_of()), None), into, Target::of(&queue))
+        let sent = TokenRows { rows: &Held::new(T::DTYPE, &rows.view_of()), scales: None };
+        self.again(sent, into, Target::of(&queue))
     }
 
     /// [`dispatch`](Self::dispatch) of rows of e4m3 values, with their f32 scales, as in [`Experts::dispatch_f8`].
@@ -226,27 +232,23 @@ impl Routed<'_> {
     /// The errors of [`Experts::dispatch`].
     pub fn dispatch_f8<'op, T: Element>(
         &self,
-        (rows, scales): (impl Operand<'op, T>, impl Operand<'op, f32>),
+        rows: impl Operand<'op, T>,
+        scales: impl Operand<'op, f32>,
         into: &Received<'op>,
         queue: impl Queue<'op>,
     ) -> Result<()> {
         let (rows, scales) = (Held::new(T::DTYPE, &rows.view_of()), Held::new(Dtype::F32, &scales.view_of()));
-        self.again((&rows, Some(&scales)), into, Target::of(&queue))
+        self.again(TokenRows { rows: &rows, scales: Some(&scales) }, into, Target::of(&queue))
     }
 
     /// [`dispatch`](Self::dispatch) with operands whose types are checked at run time.
-    pub(crate) fn again(
-        &self,
-        (rows, scales): (&Held, Option<&Held>),
-        into: &Received<'_>,
-        queue: Target<'_>,
-    ) -> Result<()> {
+    pub(crate) fn again(&self, sent: TokenRows<'_>, into: &Received<'_>, queue: Target<'_>) -> Result<()> {
         let inner = &self.slot.experts.0;
-        let (settings, device) = ((&inner.config, &inner.form), inner.over.device());
+        let (config, form, device) = (&inner.config, &inner.form, inner.over.device());
         self.check_queue(queue)?;
-        check::sent((rows, scales), self.slot.underway.tokens, settings)?;
-        let read = check::read(None, Some((rows, scales)));
-        check::received(into, self.needed(), settings, read, device)?;
+        check::sent(sent, self.slot.underway.tokens, config, form)?;
+        let read = check::read(None, Some(sent));
+        check::received(into, self.needed(), config, form, read, device)?;
         if inner.method == Method::Packets {
             return Err(by_packets("another dispatch of a routing"));
         }
@@ -259,7 +261,7 @@ impl Routed<'_> {
             // The first dispatch, or the plan, may have had no index.
             inner.place_rows(self.slot.underway, Some(into), queue)?;
         }
-        inner.move_rows((self.slot.underway, None), (rows, scales), into, queue)
+        inner.move_rows(self.slot.underway, None, sent, into, queue)
     }
 
     /// The number of pairs that each expert of this rank received. Blocks until the device has counted, up to a deadline.
@@ -333,9 +335,9 @@ pub(super) fn owned(captured: bool) -> Result<()> {
 }
 
 /// The slot of a dispatch, which the handle holds.
-struct HeldSlot {
-    experts: Experts,
-    underway: Underway,
+pub(super) struct HeldSlot {
+    pub(super) experts: Experts,
+    pub(super) underway: Underway,
 }
 
 impl Drop for HeldSlot {

@@ -6,24 +6,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::Inner;
-use super::form::Form;
-use super::pending::{Line, Pending};
+use super::form::ExpertForm;
+use super::pending::{CallLine, PendingCalls};
 use crate::backend::GroupCalls;
 use crate::error::{Error, Operation, Result};
 use crate::memory::{DeviceBuffer, SymmetricBuffer, WithView};
 use crate::op::Held;
-use crate::stream::{Event, Part, Recording, Stream, Target};
+use crate::stream::{Event, GraphPart, Recording, Stream, Target};
 use crate::types::Dtype;
 
 /// The region through which ranks exchange rows.
-pub(super) enum Region {
+pub(super) enum ExpertRegion {
     /// For symmetra kernels.
     Symmetric(SymmetricBuffer<u8>),
     /// For other backends.
     Plain(DeviceBuffer<u8>),
 }
 
-impl Region {
+impl ExpertRegion {
     /// Collective; blocks.
     pub(super) fn new(over: &dyn GroupCalls, bytes: usize) -> Result<Self> {
         match over.own() {
@@ -58,15 +58,15 @@ impl Region {
 }
 
 /// The data that a dispatch keeps for its combine, in this rank's device memory.
-pub(super) struct Slot {
+pub(super) struct ExpertSlot {
     pub(super) state: DeviceBuffer<u32>,
     pub(super) places: DeviceBuffer<u32>,
     /// Recorded after the counts of an eager call.
     pub(super) counted: Event,
 }
 
-impl Slot {
-    pub(super) fn new(over: &dyn GroupCalls, form: &Form) -> Result<Self> {
+impl ExpertSlot {
+    pub(super) fn new(over: &dyn GroupCalls, form: &ExpertForm) -> Result<Self> {
         let device = over.device();
         let state = DeviceBuffer::new(device, form.state_words())?;
         Ok(Self { state, places: DeviceBuffer::new(device, form.place_words())?, counted: Event::new(device)? })
@@ -75,7 +75,7 @@ impl Slot {
 
 /// The holders of a slot.
 #[derive(Clone, Copy, Debug, Default)]
-struct Holder {
+struct SlotHolder {
     /// Number of holders: the handle of a dispatch, and unfinished combines. 0 for a free slot.
     holds: u32,
     /// Whether the dispatch is being captured, and does not run on a stream.
@@ -95,7 +95,7 @@ pub(super) struct Taken {
 /// different times, so the set of free slots may differ by rank. The slot is therefore derived from the number of the dispatch,
 /// which is equal on all ranks.
 pub(super) struct Ring {
-    holders: Vec<Holder>,
+    holders: Vec<SlotHolder>,
     /// The number of the next dispatch.
     next: u64,
 }
@@ -113,7 +113,7 @@ impl Ring {
             );
             return Err(Error::unsupported("another dispatch", reason));
         }
-        self.holders[slot] = Holder { holds: 1, captured };
+        self.holders[slot] = SlotHolder { holds: 1, captured };
         self.next += 1;
         Ok(Taken { slot, number })
     }
@@ -148,10 +148,10 @@ impl Ring {
 /// Locks are taken in the order: ring, pending, lane. A handle may be dropped in a callback of a call, which holds the lane, while
 /// another thread holds the ring and waits for the lane. So a drop takes none of these locks. It only adds a note, and the next
 /// thread that takes the locks processes the notes.
-pub(super) struct Slots {
+pub(super) struct ExpertSlots {
     ring: Mutex<Ring>,
-    pending: Mutex<Pending>,
-    notes: Mutex<Notes>,
+    pending: Mutex<PendingCalls>,
+    notes: Mutex<DroppedHandles>,
     /// The number of dispatches enqueued on streams, by calls and by launches of graphs.
     made: AtomicU64,
     /// The number of dispatches that are known to have ended.
@@ -160,7 +160,7 @@ pub(super) struct Slots {
 
 /// Handles that were dropped and are not processed yet.
 #[derive(Default)]
-struct Notes {
+struct DroppedHandles {
     /// Slots that the handles of dispatches held.
     slots: Vec<usize>,
     /// Calls of streams that were begun and whose handle was dropped.
@@ -170,7 +170,7 @@ struct Notes {
 /// The slots, locked, with the pending calls of streams or of one capture.
 pub(super) struct Books<'a> {
     ring: MutexGuard<'a, Ring>,
-    pending: MutexGuard<'a, Pending>,
+    pending: MutexGuard<'a, PendingCalls>,
     made: &'a AtomicU64,
 }
 
@@ -195,17 +195,17 @@ impl Books<'_> {
         self.ring.give_back(slot);
     }
 
-    pub(super) fn pending(&mut self, operation: Operation) -> &mut Line {
+    pub(super) fn pending(&mut self, operation: Operation) -> &mut CallLine {
         self.pending.of(operation)
     }
 
     /// Notes that a dispatch was enqueued, or recorded.
-    pub(super) fn note_dispatch(&mut self, recorded: Option<&Recorded>, number: u64) {
+    pub(super) fn note_dispatch(&mut self, recorded: Option<&RecordedExperts>, number: u64) {
         note_dispatch(self.made, recorded, number);
     }
 }
 
-fn note_dispatch(made: &AtomicU64, recorded: Option<&Recorded>, number: u64) {
+fn note_dispatch(made: &AtomicU64, recorded: Option<&RecordedExperts>, number: u64) {
     match recorded {
         Some(recorded) => recorded.numbers.lock().push(number),
         None => {
@@ -214,12 +214,12 @@ fn note_dispatch(made: &AtomicU64, recorded: Option<&Recorded>, number: u64) {
     }
 }
 
-impl Slots {
+impl ExpertSlots {
     pub(super) fn new(count: usize) -> Self {
-        let ring = Mutex::new(Ring { holders: vec![Holder::default(); count], next: 0 });
+        let ring = Mutex::new(Ring { holders: vec![SlotHolder::default(); count], next: 0 });
         // A slot has one handle, and at most `count` calls of each operation are pending, so notes never reallocate.
-        let notes = Notes { slots: Vec::with_capacity(count), calls: Vec::with_capacity(2 * count) };
-        let (pending, notes) = (Mutex::new(Pending::new(count)), Mutex::new(notes));
+        let notes = DroppedHandles { slots: Vec::with_capacity(count), calls: Vec::with_capacity(2 * count) };
+        let (pending, notes) = (Mutex::new(PendingCalls::new(count)), Mutex::new(notes));
         Self { ring, pending, notes, made: AtomicU64::new(0), ended: AtomicU64::new(0) }
     }
 
@@ -231,7 +231,7 @@ impl Slots {
     }
 
     /// Locks the slots, with the pending calls of a capture, or else of streams.
-    pub(super) fn books<'a>(&'a self, recorded: Option<&'a Recorded>) -> Books<'a> {
+    pub(super) fn books<'a>(&'a self, recorded: Option<&'a RecordedExperts>) -> Books<'a> {
         let ring = self.ring();
         let mut pending = recorded.map_or(&self.pending, |recorded| &recorded.pending).lock();
         if recorded.is_none() {
@@ -253,7 +253,7 @@ impl Slots {
     }
 
     /// Notes that a dispatch was enqueued, or recorded.
-    pub(super) fn note_dispatch(&self, recorded: Option<&Recorded>, number: u64) {
+    pub(super) fn note_dispatch(&self, recorded: Option<&RecordedExperts>, number: u64) {
         note_dispatch(&self.made, recorded, number);
     }
 
@@ -286,19 +286,19 @@ impl Slots {
 }
 
 /// The dispatches and combines of one graph.
-pub(super) struct Recorded {
+pub(super) struct RecordedExperts {
     inner: Arc<Inner>,
     /// The slots that the graph writes.
     used: Mutex<Vec<usize>>,
     /// The numbers of the dispatches of the graph.
     numbers: Mutex<Vec<u64>>,
     /// The calls that were begun in the capture and are not received.
-    pending: Mutex<Pending>,
+    pending: Mutex<PendingCalls>,
 }
 
-impl Recorded {
+impl RecordedExperts {
     pub(super) fn new(inner: &Arc<Inner>) -> Self {
-        let pending = Mutex::new(Pending::new(inner.config.in_flight));
+        let pending = Mutex::new(PendingCalls::new(inner.config.in_flight));
         Self { inner: inner.clone(), used: Mutex::default(), numbers: Mutex::default(), pending }
     }
 
@@ -315,7 +315,7 @@ impl Recorded {
     }
 }
 
-impl Part for Recorded {
+impl GraphPart for RecordedExperts {
     /// Receives, and discards, calls that were begun in the capture and not received, so that a graph leaves ranks in step.
     fn end(&self, recording: &Recording) -> Result<()> {
         self.pending.lock().drop_handles();

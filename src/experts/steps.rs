@@ -5,19 +5,16 @@
 use std::ffi::c_void;
 
 use super::Inner;
-use super::config::{Layout, Method, Scales, Wire};
-use super::operands::{Combine, Received, Routing, ScaleOrder};
+use super::config::{Layout, Method, Scales, Wire, without_own_kernels};
+use super::operands::{Combine, Received, Routing, ScaleOrder, TokenRows};
 use crate::collective::{ExpertStage, ExpertStep, expert_form};
-use crate::error::{Error, Operation, Result};
-use crate::group::Determinism;
-use crate::kernel::args;
+use crate::error::{Operation, Result};
+use crate::group::{Announced, Determinism};
+use crate::kernel::{PACKET_BYTES, args};
 use crate::memory::WithView;
 use crate::op::{ALL_GATHER, ALL_TO_ALL, BROADCAST, Call, Held, Numbers};
 use crate::stream::Target;
 use crate::types::Dtype;
-
-/// Bytes of a packet, which a thread moves at once.
-const PACKET_BYTES: usize = 16;
 
 /// Threads of a block that writes header pairs, of a block that visits pairs by source, and of a block that writes the metadata
 /// of rows.
@@ -168,9 +165,9 @@ impl Inner {
     }
 
     /// Enqueues kernels in which all ranks take part. Returns whether their call is the first on the device.
-    pub(super) fn exchange(&self, stage: ExpertStage, steps: &[ExpertStep], queue: Target<'_>) -> Result<bool> {
+    pub(super) fn exchange(&self, stage: ExpertStage, steps: &[ExpertStep], queue: Target<'_>) -> Result<Announced> {
         let (Some(communicator), Some(region)) = (self.over.own(), self.region.symmetric()) else {
-            return Err(Error::internal("experts without regions of peers exchange directly"));
+            return Err(without_own_kernels("an exchange of experts"));
         };
         // SAFETY: as for a step that runs on this rank only.
         unsafe { communicator.expert_exchange(stage, region, steps, queue) }
@@ -207,7 +204,8 @@ impl Inner {
     /// Enqueues a kernel between barriers.
     fn meet(
         &self,
-        (operation, underway): (Operation, Underway),
+        operation: Operation,
+        underway: Underway,
         args: args::ExpertArgs,
         work: [usize; 2],
         queue: Target<'_>,
@@ -260,8 +258,9 @@ impl Inner {
     /// headers that are sent together with rows; `None` for another dispatch of the same routing.
     pub(super) fn move_rows(
         &self,
-        (underway, routing): (Underway, Option<&Routing<'_>>),
-        (rows, scales): (&Held, Option<&Held>),
+        underway: Underway,
+        routing: Option<&Routing<'_>>,
+        sent: TokenRows<'_>,
         into: &Received<'_>,
         queue: Target<'_>,
     ) -> Result<()> {
@@ -271,8 +270,8 @@ impl Inner {
         let [placed_scales, placed_ids, placed_weights] = beside.unwrap_or([args::kStaged; 3]);
         let send = args::ExpertArgs {
             task: if self.method == Method::Direct { args::kExpertPush } else { args::kExpertRows },
-            rows: address::<c_void>(Some(rows)).cast_const(),
-            row_scales: address::<f32>(scales).cast_const(),
+            rows: address::<c_void>(Some(sent.rows)).cast_const(),
+            row_scales: address::<f32>(sent.scales).cast_const(),
             placed_offset,
             placed_scales,
             placed_ids,
@@ -285,7 +284,7 @@ impl Inner {
             // Expert ids are also written for padding tokens.
             let pairs = if beside.is_some() { form.max_tokens * form.top_k } else { 0 };
             let units = underway.tokens.max(pairs.div_ceil(BESIDE_PAIRS));
-            self.meet((Operation::Dispatch, underway), send, [units, form.row_bytes / PACKET_BYTES], queue)?;
+            self.meet(Operation::Dispatch, underway, send, [units, form.row_bytes / PACKET_BYTES], queue)?;
         } else {
             self.step(&send, underway.tokens, row_packets, queue)?;
             self.share(form.rows_at(self.config.in_flight), form.max_tokens * form.row_bytes, queue)?;
@@ -331,7 +330,8 @@ impl Inner {
     pub(super) fn give_and_take(
         &self,
         underway: Underway,
-        [results, output]: [&Held; 2],
+        results: &Held,
+        output: &Held,
         options: &Combine<'_>,
         queue: Target<'_>,
     ) -> Result<()> {
@@ -355,7 +355,7 @@ impl Inner {
         if placed_offset != args::kStaged {
             let pull = self
                 .shared(args::ExpertArgs { task: args::kExpertPull, placed_offset, ..sums }, underway.tokens.max(1));
-            return self.meet((Operation::Combine, underway), pull.args, pull.work, queue);
+            return self.meet(Operation::Combine, underway, pull.args, pull.work, queue);
         }
         let (region, bytes) = (self.region.bytes(), form.world * form.max_tokens * form.part_bytes);
         let region = region.view();
@@ -366,7 +366,7 @@ impl Inner {
             let give = args::ExpertArgs { rows, travelling: out.address, step, ..common };
             let come = if self.method == Method::Direct {
                 let deliver = args::ExpertArgs { task: args::kExpertDeliver, ..give };
-                self.meet((Operation::Combine, underway), deliver, [form.world * form.max_tokens, items], queue)?;
+                self.meet(Operation::Combine, underway, deliver, [form.world * form.max_tokens, items], queue)?;
                 out.address
             } else {
                 let give = args::ExpertArgs { task: args::kExpertGive, ..give };

@@ -38,28 +38,28 @@ pub struct Survivors {
 
 /// The directories in which survivors can rendezvous. Each rank has one, and all ranks know all paths, because any rank may
 /// be lost.
-pub(super) struct Meeting {
+pub(super) struct SurvivorMeeting {
     own: Result<Directory>,
-    places: Vec<Place>,
+    places: Vec<RankDirectory>,
 }
 
 /// A rank's directory.
 #[derive(Clone)]
-struct Place {
+struct RankDirectory {
     /// Empty if the rank has no directory.
     path: PathBuf,
     /// Whether the end of the rank is visible there.
     shows: bool,
 }
 
-impl Place {
+impl RankDirectory {
     /// Whether the rank has dropped its experts, or died.
     fn is_left(&self) -> bool {
         self.shows && is_abandoned(&self.path)
     }
 }
 
-impl Meeting {
+impl SurvivorMeeting {
     /// Collective; blocks. If a rank cannot make a directory, the error is returned later, when survivors would use it. No rank
     /// drops its experts before a later collective has ended.
     pub(super) fn new(over: &dyn GroupCalls) -> Result<Self> {
@@ -70,7 +70,7 @@ impl Meeting {
             let path = PathBuf::from(OsStr::from_bytes(path));
             // False if ranks share no directory for temporary files, or if its file system has no locks.
             let shows = !path.as_os_str().is_empty() && !is_abandoned(&path);
-            Place { path, shows }
+            RankDirectory { path, shows }
         };
         Ok(Self { places: all.iter().map(place).collect(), own })
     }
@@ -91,8 +91,8 @@ impl Meeting {
             return Err(Error::Peer { rank: 0, message });
         }
         let own = survivors.iter().take_while(|survivor| **survivor != rank).count();
-        let others: Vec<Place> = survivors.iter().map(|survivor| self.places[*survivor].clone()).collect();
-        let heeded: Heeded = Box::new(move || match others.iter().position(Place::is_left) {
+        let others: Vec<RankDirectory> = survivors.iter().map(|survivor| self.places[*survivor].clone()).collect();
+        let heeded: Heeded = Box::new(move || match others.iter().position(RankDirectory::is_left) {
             Some(rank) if rank != own => Err(left(rank)),
             _ => Ok(()),
         });

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::apart::Operands;
-use super::cost::Work;
+use super::apart::UnfusedOperands;
+use super::cost::PlanWork;
 use super::division::Division;
 use super::options::{FusedOptions, Planned};
 use super::plan::{
-    Asked, Memory, Plan, check_operand, check_product, check_world, heap_bytes, rows_of, scales_refused,
+    Plan, PlanMemory, PlanRequest, check_operand, check_product, check_world, heap_bytes, rows_of, scales_refused,
 };
-use crate::backend::{GroupCalls, Named, ProcessGroup};
-use crate::collective::Parts;
+use crate::backend::{GroupCalls, NamedSettings, ProcessGroup};
+use crate::collective::CopyParts;
 use crate::error::{Error, Result};
 use crate::matmul::{Numeric, Product, Scaling, Tensor, check_unit};
 use crate::op::{ALL_GATHER, Call, Held};
@@ -32,9 +32,9 @@ pub struct AllGatherMatmul {
     /// Rows of each GEMM.
     rows: usize,
     /// Memory for the gathered left factor if the caller passes none.
-    gathered: Memory,
+    gathered: PlanMemory,
     /// The scales of the gathered rows, and how they are cut.
-    scales: Option<(Division, Memory)>,
+    scales: Option<(Division, PlanMemory)>,
 }
 
 impl ProcessGroup {
@@ -91,7 +91,7 @@ fn check_products(products: &[Product], inner: usize) -> Result<()> {
 }
 
 /// Bytes of the memory of a plan.
-struct Sizes {
+struct GatherBytes {
     /// Bytes of the gathered left factor.
     whole: usize,
     /// Bytes of the scales of its rows, if they are gathered.
@@ -106,14 +106,14 @@ fn sizes(
     options: &FusedOptions,
     rank: usize,
     world: usize,
-) -> Result<(Division, Sizes)> {
+) -> Result<(Division, GatherBytes)> {
     let division = Division::of_part(shard, dim, options.rows.as_deref(), rank, world)?;
     let inner = division.shape.last().copied().unwrap_or(0);
     check_products(products, inner)?;
     let element = products[0].numeric.dtypes()[0].bytes();
     let scaled = products[0].scaling == Scaling::Rows && !division.cuts_rows();
     let scales = scaled.then(|| division.elems() / inner * Dtype::F32.bytes());
-    let sizes = Sizes { whole: division.elems() * element, scales };
+    let sizes = GatherBytes { whole: division.elems() * element, scales };
     Ok((division, sizes))
 }
 
@@ -133,9 +133,9 @@ impl AllGatherMatmul {
         let rows = division.elems() / inner;
         let dtype = products[0].numeric.dtypes()[0];
         let part_rows = rows / world;
-        let work = Work { world, products, rows, part_bytes: division.part_elems(0) * dtype.bytes() };
+        let work = PlanWork { world, products, rows, part_bytes: division.part_elems(0) * dtype.bytes() };
         let refused = scales_refused(&products[0], part_rows);
-        let settings: &Named<'_> = &[
+        let settings: &NamedSettings<'_> = &[
             ("shape", &division.shape),
             ("dim", &dim),
             ("rows", &division.lens),
@@ -143,7 +143,7 @@ impl AllGatherMatmul {
             ("options", options),
         ];
         let asked =
-            Asked { what: WHAT, division: &division, options, cost: work.gathered(), refused, multiplier: None };
+            PlanRequest { what: WHAT, division: &division, options, cost: work.gathered(), refused, multiplier: None };
         let plan = Plan::new(over, settings, &asked)?;
         let pipelined = plan.planned.parts > 1;
         let part_rows = if pipelined { part_rows } else { rows };
@@ -243,7 +243,7 @@ impl AllGatherMatmul {
         calls.iter_mut().for_each(|[left, ..]| left.memory = kept_whole.again());
         let mut multiply = |source: usize| self.multiply_part(source, &shard.memory, &calls, queue);
         let call = Call::new(&ALL_GATHER, dtype).input(shard.memory.view()).output(whole.view());
-        own.run_by_parts(&call, Some(Parts::pushed(kept, &mut multiply)), queue)?.wait_untyped(queue)
+        own.run_by_parts(&call, Some(CopyParts::pushed(kept, &mut multiply)), queue)?.wait_untyped(queue)
     }
 
     /// The type of the left factor.
@@ -307,7 +307,7 @@ impl AllGatherMatmul {
             |division: &Division| (division.is_equal() && division.is_contiguous()).then(|| division.part(rank));
         let whole = gathered.map(|gathered| &gathered.memory);
         let scales = gathered.and_then(|gathered| gathered.scales.as_ref());
-        let mut operands = Operands::new();
+        let mut operands = UnfusedOperands::new();
         operands.reads_in_place("the shard", Some(&shard.memory), whole.zip(place(&self.division)));
         let part = self.scales.as_ref().and_then(|(division, _)| place(division));
         operands.reads_in_place("the shard's scales", shard.scales.as_ref(), scales.zip(part));

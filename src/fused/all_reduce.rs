@@ -3,12 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::cost::Work;
+use super::cost::PlanWork;
 use super::division::{Division, check_bytes};
 use super::options::{FusedOptions, Planned, Way};
-use super::plan::{Asked, Memory, Plan, check_operand, check_partial, check_world, heap_bytes, scales_refused};
+use super::plan::{
+    Plan, PlanMemory, PlanRequest, check_operand, check_partial, check_world, heap_bytes, scales_refused,
+};
 use super::reduce_scatter::{MatmulReduceScatter, Partial, partial_of, result_shape};
-use crate::backend::{GroupCalls, Named, ProcessGroup};
+use crate::backend::{GroupCalls, NamedSettings, ProcessGroup};
 use crate::error::{Error, Result};
 use crate::matmul::{Product, Tensor};
 use crate::op::{ALL_GATHER, ALL_REDUCE, Call};
@@ -26,15 +28,15 @@ pub struct MatmulAllReduce {
     own_product: Product,
     rows: usize,
     reduction: Reduction,
-    parts: Kind,
+    parts: SumWay,
 }
 
 /// How the sum is computed.
-enum Kind {
+enum SumWay {
     /// An all-reduce of the partial result in this memory.
-    Whole(Memory),
+    Whole(PlanMemory),
     /// A pipelined reduce-scatter into memory for this rank's part, followed by an all-gather.
-    Parts(Box<MatmulReduceScatter>, Memory),
+    Parts(Box<MatmulReduceScatter>, PlanMemory),
 }
 
 impl ProcessGroup {
@@ -83,12 +85,12 @@ impl MatmulAllReduce {
         let divides = rows.is_multiple_of(world);
         let dtype = product.result;
         let part_bytes = division.part_elems(0) * dtype.bytes();
-        let work = Work { world, products: &[product], rows, part_bytes };
-        let settings: &Named<'_> = &[("left", &left), ("product", &product), ("options", options)];
+        let work = PlanWork { world, products: &[product], rows, part_bytes };
+        let settings: &NamedSettings<'_> = &[("left", &left), ("product", &product), ("options", options)];
         let refused = (!divides).then_some("the world size does not divide the rows");
         let refused = refused.or_else(|| scales_refused(&product, rows / world));
         let cost = work.all_reduced();
-        let asked = Asked { what: WHAT, division: &division, options, cost, refused, multiplier: None };
+        let asked = PlanRequest { what: WHAT, division: &division, options, cost, refused, multiplier: None };
         let plan = Plan::new(over, settings, &asked)?;
         let own_product = partial_of(product, reduction, rank);
         let parts = match plan.planned.way {
@@ -97,11 +99,11 @@ impl MatmulAllReduce {
                 let (over, left) = (plan.over.clone(), [rows, product.inner]);
                 let scattered = MatmulReduceScatter::new(over, &left, 0, product, &pipeline, Some(&plan.multiplier))?;
                 let bytes = division.part_elems(rank) * dtype.bytes();
-                Kind::Parts(Box::new(scattered), plan.memory(bytes)?)
+                SumWay::Parts(Box::new(scattered), plan.memory(bytes)?)
             }
             _ => {
                 plan.over.together(WHAT, plan.multiplier.prepare(&own_product, rows, plan.whole_sums))?;
-                Kind::Whole(plan.memory(division.elems() * dtype.bytes())?)
+                SumWay::Whole(plan.memory(division.elems() * dtype.bytes())?)
             }
         };
         Ok(Self { plan, product, own_product, rows, reduction, parts })
@@ -147,20 +149,21 @@ impl MatmulAllReduce {
         let (plan, dtype, elems) = (&self.plan, self.product.result, self.rows * self.product.columns);
         check_operand("result", &result.memory, dtype, elems, plan.over.device())?;
         let memory = match &self.parts {
-            Kind::Whole(memory) => memory,
-            Kind::Parts(scattered, _) => scattered.partial(),
+            SumWay::Whole(memory) => memory,
+            SumWay::Parts(scattered, _) => scattered.partial(),
         };
         let partial = memory.held(dtype, elems)?;
         let call = Partial { asked: &self.product, own: &self.own_product, rows: self.rows };
-        let call = call.operands(&plan.multiplier, factors, &partial, result)?;
+        let [left, right] = factors;
+        let call = call.operands(&plan.multiplier, left, right, &partial, result)?;
         let _call = plan.begin(queue)?;
         match &self.parts {
-            Kind::Whole(_) => {
+            SumWay::Whole(_) => {
                 plan.multiplier.enqueue_checked(&self.own_product, self.rows, &call, plan.whole_sums, queue)?;
                 let sum = Call::new(&ALL_REDUCE, dtype).options(self.reduction);
                 plan.over.run(&sum.input(partial.view()).output(result.memory.view()), queue)
             }
-            Kind::Parts(scattered, memory) => {
+            SumWay::Parts(scattered, memory) => {
                 let own = memory.held(dtype, elems / plan.over.world_size())?;
                 scattered.run_checked(&call, &partial, &own, queue)?;
                 let gather = Call::new(&ALL_GATHER, dtype);

@@ -7,16 +7,16 @@ use smallvec::SmallVec;
 
 use crate::error::Result;
 use crate::matmul::Tensor;
-use crate::op::{Held, check_apart, span};
+use crate::op::{Held, NamedSpan, check_apart, span};
 
 /// Operands of one call; on the stack for the usual number of operands of a layer.
-pub(super) struct Operands<'a> {
-    read: SmallVec<[Operand<'a>; 12]>,
-    written: SmallVec<[Operand<'a>; 6]>,
+pub(super) struct UnfusedOperands<'a> {
+    read: SmallVec<[UnfusedOperand<'a>; 12]>,
+    written: SmallVec<[UnfusedOperand<'a>; 6]>,
 }
 
 /// An operand with its name in errors.
-struct Operand<'a> {
+struct UnfusedOperand<'a> {
     what: &'static str,
     /// The number of the GEMM, if a call has several.
     product: Option<usize>,
@@ -25,7 +25,7 @@ struct Operand<'a> {
     in_place: Option<(&'a Held, Range<usize>)>,
 }
 
-impl<'a> Operands<'a> {
+impl<'a> UnfusedOperands<'a> {
     pub(super) fn new() -> Self {
         Self { read: SmallVec::new(), written: SmallVec::new() }
     }
@@ -38,7 +38,7 @@ impl<'a> Operands<'a> {
     }
 
     pub(super) fn reads(&mut self, what: &'static str, product: Option<usize>, held: Option<&'a Held>) {
-        self.read.extend(held.map(|held| Operand { what, product, held, in_place: None }));
+        self.read.extend(held.map(|held| UnfusedOperand { what, product, held, in_place: None }));
     }
 
     /// A read operand that may be the given elements of a written operand.
@@ -48,11 +48,11 @@ impl<'a> Operands<'a> {
         held: Option<&'a Held>,
         place: Option<(&'a Held, Range<usize>)>,
     ) {
-        self.read.extend(held.map(|held| Operand { what, product: None, held, in_place: place }));
+        self.read.extend(held.map(|held| UnfusedOperand { what, product: None, held, in_place: place }));
     }
 
     pub(super) fn writes(&mut self, what: &'static str, product: Option<usize>, held: Option<&'a Held>) {
-        self.written.extend(held.map(|held| Operand { what, product, held, in_place: None }));
+        self.written.extend(held.map(|held| UnfusedOperand { what, product, held, in_place: None }));
     }
 
     /// Refuses written operands that overlap others or are read-only.
@@ -61,14 +61,15 @@ impl<'a> Operands<'a> {
             written.held.view().check_writable(written)?;
             for other in self.written[..number].iter().chain(&self.read) {
                 let place = other.place_in(written.held)?;
-                check_apart((other, other.span()), (written, written.span()), place)?;
+                let written = NamedSpan::new(written, written.span());
+                check_apart(NamedSpan::new(other, other.span()), written, place)?;
             }
         }
         Ok(())
     }
 }
 
-impl Operand<'_> {
+impl UnfusedOperand<'_> {
     fn span(&self) -> Range<usize> {
         span(&self.held.view(), self.held.dtype)
     }
@@ -83,7 +84,7 @@ impl Operand<'_> {
     }
 }
 
-impl fmt::Display for Operand<'_> {
+impl fmt::Display for UnfusedOperand<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.product {
             None => out.write_str(self.what),

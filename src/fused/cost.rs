@@ -18,7 +18,7 @@ pub(super) struct Cost {
 
 /// The GEMMs of a call, and the bytes from rank to rank.
 #[derive(Clone, Copy)]
-pub(super) struct Work<'a> {
+pub(super) struct PlanWork<'a> {
     pub(super) world: usize,
     /// GEMMs that run one after the other, with the same left factor.
     pub(super) products: &'a [Product],
@@ -80,7 +80,7 @@ fn product_us(product: &Product, rows: usize) -> f64 {
     tiled_us.max(read / READ_BYTES_PER_US) + PRODUCT_US
 }
 
-impl Work<'_> {
+impl PlanWork<'_> {
     /// The time of all GEMMs of `rows` rows, one after the other.
     fn products_us(&self, rows: usize) -> f64 {
         self.products.iter().map(|product| product_us(product, rows)).sum()

@@ -1,6 +1,6 @@
 //! The caller's work on each part, while copy engines move other parts.
 
-use crate::collective::{Communicator, Parts};
+use crate::collective::{Communicator, CopyParts};
 use crate::error::Result;
 use crate::memory::{Operand, WithView};
 use crate::op::{ALL_GATHER, ALL_TO_ALL, Call};
@@ -32,7 +32,8 @@ impl Communicator {
         mut consume: impl FnMut(usize) -> Result<()>,
     ) -> Result<()> {
         let call = Call::new(&ALL_GATHER, T::DTYPE).input(input.view_of()).output(output.view_of());
-        self.run_by_parts(&call, Some(Parts::new(&mut consume)), Target::of(&queue))?.wait_untyped(Target::of(&queue))
+        self.run_by_parts(&call, Some(CopyParts::new(&mut consume)), Target::of(&queue))?
+            .wait_untyped(Target::of(&queue))
     }
 
     /// Sends part `p` of `input` to rank `p`, as [`all_to_all`](crate::ProcessGroup::all_to_all) does. Before a part is sent,
@@ -63,6 +64,7 @@ impl Communicator {
         mut produce: impl FnMut(usize) -> Result<()>,
     ) -> Result<()> {
         let call = Call::new(&ALL_TO_ALL, T::DTYPE).input(input.view_of()).output(output.view_of());
-        self.run_by_parts(&call, Some(Parts::new(&mut produce)), Target::of(&queue))?.wait_untyped(Target::of(&queue))
+        self.run_by_parts(&call, Some(CopyParts::new(&mut produce)), Target::of(&queue))?
+            .wait_untyped(Target::of(&queue))
     }
 }

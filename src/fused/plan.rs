@@ -9,14 +9,14 @@ use smallvec::SmallVec;
 use super::cost::Cost;
 use super::division::Division;
 use super::options::{FusedOptions, Planned, Way};
-use crate::backend::{GroupCalls, Named};
+use crate::backend::{GroupCalls, NamedSettings};
 use crate::collective::{Communicator, workspace_bytes};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::group::{Determinism, MAX_WORLD_SIZE};
 use crate::matmul::{Multiplier, Order, Product, Scaling, Tensor};
 use crate::memory::{DeviceBuffer, SymmetricBuffer, View, WithView, buffer_bytes};
-use crate::op::{ALL_GATHER, Call, Held, Message, Numbers, SEND_RECEIVE};
+use crate::op::{ALL_GATHER, Call, Held, Numbers, RankMessage, SEND_RECEIVE};
 use crate::stream::Target;
 use crate::types::{Dtype, Reduction};
 
@@ -34,7 +34,7 @@ pub(super) struct Plan {
 }
 
 /// The facts from which a plan chooses its schedule.
-pub(super) struct Asked<'a> {
+pub(super) struct PlanRequest<'a> {
     /// The name of the plan in errors.
     pub(super) what: &'static str,
     pub(super) division: &'a Division,
@@ -49,7 +49,11 @@ pub(super) struct Asked<'a> {
 
 impl Plan {
     /// Compares the settings of all ranks, and chooses a schedule. Collective; blocks.
-    pub(super) fn new(over: Arc<dyn GroupCalls>, settings: &Named<'_>, asked: &Asked<'_>) -> Result<Self> {
+    pub(super) fn new(
+        over: Arc<dyn GroupCalls>,
+        settings: &NamedSettings<'_>,
+        asked: &PlanRequest<'_>,
+    ) -> Result<Self> {
         over.agree(asked.what, settings)?;
         let device = over.device().clone();
         let multiplier = match asked.multiplier {
@@ -85,12 +89,12 @@ impl Plan {
     }
 
     /// Memory for operands of this plan: symmetric if symmetra kernels serve the group. Collective; blocks.
-    pub(super) fn memory(&self, bytes: usize) -> Result<Memory> {
+    pub(super) fn memory(&self, bytes: usize) -> Result<PlanMemory> {
         match self.over.own() {
-            Some(own) => own.symmetric(bytes.max(1)).map(Memory::Symmetric),
+            Some(own) => own.symmetric(bytes.max(1)).map(PlanMemory::Symmetric),
             None => {
                 let made = DeviceBuffer::new(self.over.device(), bytes);
-                self.over.together("memory of a plan", made).map(Memory::Plain)
+                self.over.together("memory of a plan", made).map(PlanMemory::Plain)
             }
         }
     }
@@ -107,14 +111,14 @@ impl Plan {
         let peers = (0..self.over.world_size()).filter(|peer| division.part_elems(*peer) > 0);
         let received = peers.map(|peer| message_of(peer, false, whole, division.part(peer)));
         let sends = (0..self.over.world_size()).filter(|_| division.part_elems(rank) > 0);
-        let sent = sends.map(|peer| Ok(Message::new(peer, true, dtype, &part.view())));
-        let messages = received.chain(sent).collect::<Result<Messages>>()?;
+        let sent = sends.map(|peer| Ok(RankMessage::new(peer, true, dtype, &part.view())));
+        let messages = received.chain(sent).collect::<Result<PlanMessages>>()?;
         self.over.run(&Call::new(&SEND_RECEIVE, Dtype::U8).numbers(Numbers::Messages(&messages)), queue)
     }
 }
 
 /// The schedule of a plan, and the reason for it.
-fn choose(asked: &Asked<'_>, over: &dyn GroupCalls, device: &Device) -> Result<(Way, String)> {
+fn choose(asked: &PlanRequest<'_>, over: &dyn GroupCalls, device: &Device) -> Result<(Way, String)> {
     let refused = match asked.refused {
         _ if over.world_size() == 1 => Some("there is one rank"),
         _ if over.own().is_none() => Some("another backend than own kernels serves the group"),
@@ -140,15 +144,15 @@ fn choose(asked: &Asked<'_>, over: &dyn GroupCalls, device: &Device) -> Result<(
 }
 
 /// Messages from and to each rank; on the stack, because calls allocate no memory.
-pub(super) type Messages = SmallVec<[Message; 2 * MAX_WORLD_SIZE]>;
+pub(super) type PlanMessages = SmallVec<[RankMessage; 2 * MAX_WORLD_SIZE]>;
 
 /// Memory of a plan.
-pub(super) enum Memory {
+pub(super) enum PlanMemory {
     Symmetric(SymmetricBuffer<u8>),
     Plain(DeviceBuffer<u8>),
 }
 
-impl Memory {
+impl PlanMemory {
     /// The first elements of the memory.
     ///
     /// # Errors
@@ -180,17 +184,18 @@ fn part(held: &Held, range: Range<usize>) -> Result<Held> {
 }
 
 /// Some elements of an operand as a message to a rank, or from a rank unless the message `sends`.
-pub(super) fn message_of(peer: usize, sends: bool, held: &Held, range: Range<usize>) -> Result<Message> {
-    Ok(Message::new(peer, sends, held.dtype, &held.view().part(range, held.dtype)?))
+pub(super) fn message_of(peer: usize, sends: bool, held: &Held, range: Range<usize>) -> Result<RankMessage> {
+    Ok(RankMessage::new(peer, sends, held.dtype, &held.view().part(range, held.dtype)?))
 }
 
 /// The operands of part `number` of a GEMM that is cut into parts of `rows` rows.
 pub(super) fn rows_of<'a>(
     product: &Product,
-    [left, right, result]: &[Tensor<'a>; 3],
+    operands: &[Tensor<'a>; 3],
     number: usize,
     rows: usize,
 ) -> Result<[Tensor<'a>; 3]> {
+    let [left, right, result] = operands;
     let cut = |held: &Held, row: usize| part(held, number * rows * row..(number + 1) * rows * row);
     let scales = left.scales.as_ref().map(|scales| match product.scaling {
         Scaling::Rows => cut(scales, 1),

@@ -3,16 +3,16 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::apart::Operands;
-use super::cost::Work;
+use super::apart::UnfusedOperands;
+use super::cost::PlanWork;
 use super::division::Division;
 use super::options::{FusedOptions, Planned};
 use super::plan::{
-    Asked, Memory, Messages, Plan, check_operand, check_partial, check_world, heap_bytes, message_of, rows_of,
-    scales_refused,
+    Plan, PlanMemory, PlanMessages, PlanRequest, check_operand, check_partial, check_world, heap_bytes, message_of,
+    rows_of, scales_refused,
 };
-use crate::backend::{GroupCalls, Named, ProcessGroup};
-use crate::collective::Parts;
+use crate::backend::{GroupCalls, NamedSettings, ProcessGroup};
+use crate::collective::CopyParts;
 use crate::error::{Error, Result};
 use crate::group::MAX_WORLD_SIZE;
 use crate::matmul::{Multiplier, Product, Tensor};
@@ -34,9 +34,9 @@ pub struct MatmulReduceScatter {
     rows: usize,
     reduction: Reduction,
     /// The partial result of this rank.
-    partial: Memory,
+    partial: PlanMemory,
     /// The parts of all ranks for this rank, if parts are unequal.
-    received: Option<Memory>,
+    received: Option<PlanMemory>,
 }
 
 impl ProcessGroup {
@@ -89,13 +89,14 @@ impl Partial<'_> {
     pub(super) fn operands<'op>(
         &self,
         multiplier: &Multiplier,
-        [left, right]: [Tensor<'op>; 2],
+        left: Tensor<'op>,
+        right: Tensor<'op>,
         partial: &Held,
         result: &Tensor<'op>,
     ) -> Result<[Tensor<'op>; 3]> {
         let mut call = [left, right, result.with_memory(partial.again())];
         multiplier.check(self.asked, self.rows, &call)?;
-        check_result_apart(&call, &result.memory)?;
+        check_result_apart(&call[0], &call[1], &result.memory)?;
         if !self.own.bias {
             call[1].bias = None;
         }
@@ -104,8 +105,8 @@ impl Partial<'_> {
 }
 
 /// Refuses a sum that overlaps a factor.
-fn check_result_apart([left, right, _]: &[Tensor<'_>; 3], result: &Held) -> Result<()> {
-    let mut operands = Operands::new();
+fn check_result_apart(left: &Tensor<'_>, right: &Tensor<'_>, result: &Held) -> Result<()> {
+    let mut operands = UnfusedOperands::new();
     operands.reads("the left factor", None, Some(&left.memory));
     operands.reads("the left factor's scales", None, left.scales.as_ref());
     operands.right(None, right);
@@ -158,11 +159,12 @@ impl MatmulReduceScatter {
         let division = over.together(WHAT, divide(left, dim, &product, options, world))?;
         let (dtype, rows) = (product.result, division.elems() / product.columns);
         let part_bytes = division.part_elems(rank) * dtype.bytes();
-        let work = Work { world, products: &[product], rows, part_bytes };
+        let work = PlanWork { world, products: &[product], rows, part_bytes };
         let refused = scales_refused(&product, rows / world);
-        let settings: &Named<'_> =
+        let settings: &NamedSettings<'_> =
             &[("left", &left), ("dim", &dim), ("rows", &division.lens), ("product", &product), ("options", options)];
-        let asked = Asked { what: WHAT, division: &division, options, cost: work.scattered(), refused, multiplier };
+        let asked =
+            PlanRequest { what: WHAT, division: &division, options, cost: work.scattered(), refused, multiplier };
         let plan = Plan::new(over, settings, &asked)?;
         let part_rows = rows / plan.planned.parts;
         let own_product = partial_of(product, reduction, rank);
@@ -225,12 +227,13 @@ impl MatmulReduceScatter {
         check_operand("result", &result.memory, dtype, division.part_elems(rank), plan.over.device())?;
         let partial = self.partial.held(dtype, division.elems())?;
         let call = Partial { asked: &self.product, own: &self.own_product, rows: self.rows };
-        let call = call.operands(&plan.multiplier, factors, &partial, result)?;
+        let [left, right] = factors;
+        let call = call.operands(&plan.multiplier, left, right, &partial, result)?;
         self.run_checked(&call, &partial, &result.memory, queue)
     }
 
     /// The memory for the partial result of this rank.
-    pub(super) fn partial(&self) -> &Memory {
+    pub(super) fn partial(&self) -> &PlanMemory {
         &self.partial
     }
 
@@ -249,7 +252,7 @@ impl MatmulReduceScatter {
             return self.scatter(partial, result, queue);
         };
         let mut multiply = |destination: usize| self.multiply_part(destination, call, queue);
-        let parts = Parts::new(&mut multiply);
+        let parts = CopyParts::new(&mut multiply);
         let scatter = Call::new(&REDUCE_SCATTER, dtype).options(self.reduction);
         let scatter = scatter.input(partial.view()).output(result.view());
         own.run_by_parts(&scatter, Some(parts), queue)?.wait_untyped(queue)
@@ -270,9 +273,9 @@ impl MatmulReduceScatter {
         let sent = sent.map(|peer| message_of(peer, true, partial, division.part(peer)));
         let arrived = (0..world).filter(|_| own > 0);
         let arrived = arrived.map(|peer| message_of(peer, false, &received, peer * own..(peer + 1) * own));
-        let messages = sent.chain(arrived).collect::<Result<Messages>>()?;
+        let messages = sent.chain(arrived).collect::<Result<PlanMessages>>()?;
         plan.over.run(&Call::new(&SEND_RECEIVE, Dtype::U8).numbers(Numbers::Messages(&messages)), queue)?;
-        plan.over.local().reduce_own(dtype, self.reduction, world, [&received.view(), &result.view()], queue)
+        plan.over.local().reduce_own(dtype, self.reduction, world, &received.view(), &result.view(), queue)
     }
 
     /// Multiplies the rows for one rank.

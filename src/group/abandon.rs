@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::Group;
-use super::control_page::{Cause, Stop, WayOut};
+use super::control_page::WayOut;
 use crate::error::Error;
 
 impl Group {
@@ -44,7 +44,7 @@ impl Group {
         if matches!(health.failure.get(), Some(Error::Closed)) {
             let finished = health.own().finished_calls().filter(|_| is_over);
             if finished.is_none() {
-                health.stop_all(Stop { cause: Cause::Abort, by: self.0.rank, culprit: self.0.rank });
+                self.stop_all();
             }
             health.own().leave(WayOut::Abandoned, finished.unwrap_or(0));
             self.0.done.store(true, Ordering::Relaxed);

@@ -7,7 +7,7 @@ use crate::types::{Dtype, Reduction, WAY_NOTHING, algorithm_name, codec_name, ex
 
 /// One call, as its rank enqueued it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Call {
+pub(crate) struct EnqueuedCall {
     /// Size of the message. A call that takes several launches, or a collective for each row, records each of them with
     /// the size of all: otherwise calls with different numbers of launches would be equal up to the end of the smaller
     /// call.
@@ -47,7 +47,7 @@ pub(crate) const FUSED: u32 = 0x80;
 /// The position, in a descriptor, of the hash of the operand offsets.
 const PLACE_SHIFT: u32 = 40;
 
-impl Call {
+impl EnqueuedCall {
     /// The number of words of a call.
     pub(crate) const WORDS: usize = 4 + OPERANDS;
 
@@ -74,7 +74,8 @@ impl Call {
     }
 
     /// The call with these words: bytes, descriptor, and the values that are hashed in the descriptor.
-    pub(crate) fn from_words([bytes, descriptor, form, tag, places @ ..]: [u64; Self::WORDS]) -> Self {
+    pub(crate) fn from_words(words: [u64; Self::WORDS]) -> Self {
+        let [bytes, descriptor, form, tag, places @ ..] = words;
         Self { bytes, descriptor, alike: Alike { form, tag, places } }
     }
 
@@ -131,43 +132,71 @@ impl Call {
         if tag == 0 { words } else { format!("{words}, tag {tag}") }
     }
 
+    /// The descriptor without the hash of operands and settings: operation, element type, algorithm and reduction.
+    pub(crate) fn kind(&self) -> u64 {
+        self.descriptor & ((1 << PLACE_SHIFT) - 1)
+    }
+
     /// The operation, `args::kOp*`.
     pub(crate) fn op(self) -> u32 {
         (self.descriptor & 0xff) as u32
     }
+
+    /// Eight bits of the descriptor.
+    fn field(self, shift: u32) -> u32 {
+        (self.descriptor >> shift & 0xff) as u32
+    }
+
+    /// The operation; `None` for a number that this build does not know.
+    pub(crate) fn operation(self) -> Option<Operation> {
+        Operation::from_number(self.op())
+    }
+
+    /// The name of the element type.
+    pub(crate) fn dtype_name(self) -> &'static str {
+        Dtype::from_number(self.field(8)).map_or("?", Dtype::name)
+    }
+
+    /// The name of the algorithm or transport; `None` for a call that moves no data.
+    pub(crate) fn way_name(self) -> Option<&'static str> {
+        let sums = matches!(self.operation(), Some(Operation::AllReduce | Operation::AllReduceNorm));
+        let name = match self.field(16) {
+            WAY_NOTHING => return None,
+            BY_NCCL => Some("NCCL"),
+            way if self.is_fused() || sums => algorithm_name(way),
+            way => exchange_name(way),
+        };
+        Some(name.unwrap_or("?"))
+    }
+
+    /// Whether one kernel reduces and norms.
+    fn is_fused(self) -> bool {
+        self.operation().is_some_and(Operation::norms) && self.field(32) == FUSED
+    }
 }
 
-impl fmt::Display for Call {
+impl fmt::Display for EnqueuedCall {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let field = |shift: u32| (self.descriptor >> shift & 0xff) as u32;
-        let operation = Operation::from_number(self.op());
-        let dtype = Dtype::from_number(field(8)).map_or("?", Dtype::name);
+        let operation = self.operation();
         match operation {
             Some(operation) => write!(out, "{operation}")?,
             None => write!(out, "operation {}", self.op())?,
         }
         if operation.is_some_and(Operation::reduces) {
-            write!(out, " ({})", Reduction::from_number(field(24)).map_or("?", Reduction::name))?;
+            write!(out, " ({})", Reduction::from_number(self.field(24)).map_or("?", Reduction::name))?;
         }
         match operation.map(Operation::parameter) {
-            Some(Parameter::Root) => write!(out, " of root {}", field(32))?,
-            Some(Parameter::Distance) => write!(out, " by {}", field(32))?,
+            Some(Parameter::Root) => write!(out, " of root {}", self.field(32))?,
+            Some(Parameter::Distance) => write!(out, " by {}", self.field(32))?,
             Some(Parameter::None) | None => {}
         }
-        write!(out, " of {} bytes of {dtype}", self.bytes)?;
-        let fused = operation.is_some_and(Operation::norms) && field(32) == FUSED;
-        if fused {
+        write!(out, " of {} bytes of {}", self.bytes, self.dtype_name())?;
+        if self.is_fused() {
             out.write_str(" in one kernel")?;
         }
-        let sums = matches!(operation, Some(Operation::AllReduce | Operation::AllReduceNorm));
-        let name = match field(16) {
-            WAY_NOTHING => return Ok(()),
-            BY_NCCL => Some("NCCL"),
-            way if fused || sums => algorithm_name(way),
-            way => exchange_name(way),
-        };
-        write!(out, " by {}", name.unwrap_or("?"))?;
-        if let (Some(Operation::AllReduce), Some(codec)) = (operation, codec_name(field(32) >> CODEC_SHIFT)) {
+        let Some(way) = self.way_name() else { return Ok(()) };
+        write!(out, " by {way}")?;
+        if let (Some(Operation::AllReduce), Some(codec)) = (operation, codec_name(self.field(32) >> CODEC_SHIFT)) {
             write!(out, " in {codec}")?;
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Compares the histories of two ranks outside the path of calls: equal digests mean equal calls.
 
-use super::call::Call;
+use super::call::EnqueuedCall;
 use super::history::{ENTRIES, History};
 
 /// The result of a comparison.
@@ -9,15 +9,15 @@ pub(super) enum Compared {
     /// The first calls are equal; their number.
     Equal(u64),
     /// Some of the first `common` calls differ.
-    Unequal { common: u64, first: Option<Difference> },
+    Unequal { common: u64, first: Option<CallDifference> },
 }
 
 /// The first call that differs, as far as the histories reach back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Difference {
+pub(super) struct CallDifference {
     pub(super) number: u64,
-    pub(super) ours: Call,
-    pub(super) theirs: Call,
+    pub(super) ours: EnqueuedCall,
+    pub(super) theirs: EnqueuedCall,
 }
 
 /// Compares the calls that both ranks have enqueued; the first `equal` are known to be equal. If the ranks are
@@ -39,11 +39,11 @@ pub(super) fn compare(ours: &History, theirs: &History, equal: u64) -> Compared 
     }
 }
 
-fn first(ours: &History, theirs: &History, equal: u64, common: u64) -> Option<Difference> {
+fn first(ours: &History, theirs: &History, equal: u64, common: u64) -> Option<CallDifference> {
     let kept = common.saturating_sub(ENTRIES as u64).max(equal)..common;
     kept.into_iter().find_map(|number| {
         let (ours, theirs) = (ours.get(number)?, theirs.get(number)?);
-        (ours != theirs).then_some(Difference { number, ours, theirs })
+        (ours != theirs).then_some(CallDifference { number, ours, theirs })
     })
 }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::tuning::Tuning;
 use super::{Determinism, MAX_WORLD_SIZE, Multicast};
 use crate::bootstrap::LONGEST;
+use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::settings::{seconds, setters};
 use crate::types::Transport;
@@ -36,7 +37,9 @@ impl Default for Deadlines {
     }
 }
 
-/// The settings of a group and its communicator. They must be equal on all ranks, except [`silence`](Self::silence).
+/// The settings of a group and its communicator. They must be equal on all ranks, except
+/// [`silence`](Self::silence), [`hold_after_failure`](Self::hold_after_failure) and
+/// [`graph_mixing`](Self::graph_mixing).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
@@ -97,6 +100,23 @@ pub struct Config {
     /// [`close`](crate::Communicator::close). For programs that have a watchdog of their own. Ranks may differ. Default:
     /// warnings are logged.
     pub silence: bool,
+    /// Whether a call that fails keeps its stream: later work of the stream does not run on the incomplete output. The stream
+    /// goes on, and the output is undefined, when this rank aborts, abandons, closes, departs from or drops the communicator,
+    /// and when the process ends. Until then every wait for the stream or the device blocks, except
+    /// [`synchronize`](crate::Communicator::synchronize) of the communicator, which returns the failure. Ranks may differ. For
+    /// programs that poll [`check`](crate::ProcessGroup::check). Default: the stream goes on at once.
+    pub hold_after_failure: bool,
+    /// Whether graphs that a stream's owner captures natively (`cudaStreamBeginCapture`, PyTorch's graphs,
+    /// [`Stream::begin_capture`](crate::Stream::begin_capture)) keep one order with the communicator's eager calls and with
+    /// other graphs, on any streams. Each launch of such a graph then waits for an event and records the event, which costs
+    /// about 0.3 us a launch on an H200, and an eager call about 0.6 us. Without mixing, the owner orders launches and eager
+    /// calls (`docs/porting.md`). Ranks may differ. Bodies of conditional nodes and graphs that a device launches accept no
+    /// events: calls in them need this off. Default: off.
+    pub graph_mixing: bool,
+    /// Whether kernels record when each call begins and ends, for [`Communicator::timings`](crate::Communicator::timings),
+    /// `symmetra status --timings` and `symmetra trace`. On GPUs this needs a build with the feature `timing`; kernels of other
+    /// builds have no instruction for this. `SYMMETRA_TIMING=1` turns it on. Default: off.
+    pub timing: bool,
     /// Crossovers measured on this machine, instead of the built-in table. Default: none.
     pub tuning: Option<Tuning>,
 }
@@ -106,7 +126,8 @@ setters! { Config {
     one_shot_sentinel_bytes: Option<u64>, two_shot_ll_bytes: u64, two_shot_sentinel_bytes: u64, ring_bytes: u64,
     recursive_doubling_bytes: u64, pair_bytes: u64, determinism: Determinism, transport: Transport,
     multicast: Multicast, registrations: u32, most_blocks: Option<u32>, check_calls: bool, guard_bytes: u64,
-    silence: bool, tuning: Option<Tuning>,
+    silence: bool, hold_after_failure: bool, graph_mixing: bool, timing: bool,
+    tuning: Option<Tuning>,
 } }
 
 impl Default for Config {
@@ -130,6 +151,9 @@ impl Default for Config {
             check_calls: cfg!(debug_assertions),
             guard_bytes: 0,
             silence: false,
+            hold_after_failure: false,
+            graph_mixing: false,
+            timing: false,
             tuning: None,
         }
     }
@@ -162,8 +186,10 @@ const MAX_PAIR_BYTES: u64 = 512 << 20;
 const MAX_GUARD_BYTES: u64 = 16 << 20;
 const GUARD_UNIT: u64 = 256;
 
-/// The setting that ranks do not compare.
+/// The settings that ranks do not compare.
 const SILENCE: &str = "silence";
+const HOLD: &str = "hold_after_failure";
+const GRAPH_MIXING: &str = "graph_mixing";
 
 /// The most blocks of a launch of any kernel.
 const MOST_BLOCKS: u32 = crate::kernel::args::kMostNormBlocks;
@@ -198,13 +224,16 @@ impl Config {
             ("check_calls", self.check_calls.to_string()),
             ("guard_bytes", self.guard_bytes.to_string()),
             (SILENCE, self.silence.to_string()),
+            (HOLD, self.hold_after_failure.to_string()),
+            (GRAPH_MIXING, self.graph_mixing.to_string()),
+            ("timing", self.timing.to_string()),
             ("tuning", self.tuning.as_ref().map_or_else(|| "built-in".to_owned(), Tuning::digest)),
         ]
     }
 
     /// The [`entries`](Self::entries) that must be equal on all ranks.
     pub(crate) fn compared(&self, world_size: usize) -> impl Iterator<Item = (&'static str, String)> {
-        self.entries(world_size).into_iter().filter(|(name, _)| *name != SILENCE)
+        self.entries(world_size).into_iter().filter(|(name, _)| ![SILENCE, HOLD, GRAPH_MIXING].contains(name))
     }
 
     /// Refuses invalid deadlines before the first exchange, which uses one.
@@ -218,6 +247,17 @@ impl Config {
             }
         }
         Ok(())
+    }
+
+    /// Refuses to time calls on GPUs by kernels that cannot.
+    pub(crate) fn check_timing(&self, kind: DeviceKind) -> Result<()> {
+        match !self.timing || kind == DeviceKind::Host || cfg!(feature = "timing") {
+            true => Ok(()),
+            false => Err(Error::unsupported(
+                format!("timing on a device of kind {kind}"),
+                "this build lacks the feature `timing`",
+            )),
+        }
     }
 
     pub(crate) fn validate(&self, world_size: usize) -> Result<()> {

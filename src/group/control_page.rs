@@ -11,11 +11,13 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::io::Errno;
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::MAX_WORLD_SIZE;
 use super::history::History;
+use super::identity::{Identity, LastHostCall};
+use super::timeline::Timeline;
 use crate::bootstrap::notice;
 use crate::error::{Error, Result};
 use crate::kernel::args;
@@ -25,13 +27,13 @@ const REPORT_WORDS: usize = notice::MAX_BYTES.div_ceil(8);
 
 /// The error that a rank found, for the peers that the rank stops. The rank writes it once, before it stops any peer.
 #[repr(C)]
-pub(super) struct Report {
+pub(super) struct ErrorReport {
     /// 0: no report; 1: being written; else one more than the number of bytes.
     state: AtomicU64,
     words: [AtomicU64; REPORT_WORDS],
 }
 
-impl Report {
+impl ErrorReport {
     /// Writes `error`, unless a report exists. Returns when the report is complete.
     pub(super) fn write(&self, error: &Error) {
         if self.state.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
@@ -62,14 +64,20 @@ impl Report {
 pub(crate) struct Page {
     pub(super) abort: AtomicU32,
     pub(super) code: AtomicU32,
-    pub(super) op: AtomicU32,
-    pub(super) peer: AtomicU32,
-    pub(super) sequence: AtomicU64,
-    pub(super) epoch: AtomicU32,
+    /// Nonzero: the kernel that gave up does not end.
+    pub(super) hold: AtomicU32,
     /// Nonzero: the call numbers of the rank's device differ from those of the history. No kernel accesses it.
     pub(super) unnumbered: AtomicU32,
+    pub(super) op: AtomicU32,
+    pub(super) peer: AtomicU32,
+    pub(super) epoch: AtomicU32,
+    unused: AtomicU32,
+    pub(super) sequence: AtomicU64,
     pub(super) timeout_ns: AtomicU64,
     pub(super) theirs: [AtomicU64; 2],
+    /// A wait of the rank's device, and how long the wait has lasted.
+    pub(super) waiting: AtomicU64,
+    pub(super) waited_ns: AtomicU64,
     pub(crate) history: History,
     /// Nonzero: the rank left, by this [`WayOut`].
     pub(super) left: AtomicU32,
@@ -83,17 +91,39 @@ pub(crate) struct Page {
     /// Nonzero: the rank has messages in graphs, which are not counted.
     pub(super) uncounted: AtomicU32,
     /// The reason for which the rank stopped its peers.
-    pub(super) report: Report,
+    pub(super) report: ErrorReport,
+    /// The number of first calls that the host knows to have ended. More may have ended.
+    pub(super) ended: AtomicU64,
+    /// The rank's exchanges outside of kernels.
+    pub(super) host_call: LastHostCall,
+    /// The times of the rank's calls.
+    pub(super) timeline: Timeline,
+}
+
+/// The file of a page.
+#[repr(C)]
+struct Whole {
+    page: Page,
+    unused: [AtomicU64; (PAGE_BYTES - size_of::<Page>() - size_of::<Identity>()) / 8],
+    identity: Identity,
 }
 
 const _: () = assert!(std::mem::offset_of!(Page, history) == size_of::<args::Status>());
 const _: () = assert!(std::mem::offset_of!(Page, code) == std::mem::offset_of!(args::Status, code));
 const _: () = assert!(std::mem::offset_of!(Page, sequence) == std::mem::offset_of!(args::Status, sequence));
 const _: () = assert!(std::mem::offset_of!(Page, timeout_ns) == std::mem::offset_of!(args::Status, timeout_ns));
+const _: () = assert!(std::mem::offset_of!(Page, hold) == std::mem::offset_of!(args::Status, hold));
+const _: () = assert!(std::mem::offset_of!(Page, op) == std::mem::offset_of!(args::Status, op));
+const _: () = assert!(std::mem::offset_of!(Page, waiting) == std::mem::offset_of!(args::Status, waiting));
 const _: () = assert!(std::mem::offset_of!(Page, theirs) == std::mem::offset_of!(args::Status, theirs));
 
+const _: () = assert!(size_of::<Whole>() == PAGE_BYTES);
+
 /// Bytes of a mapping: whole pages of the largest common page size.
-pub(crate) const PAGE_BYTES: usize = size_of::<Page>().next_multiple_of(64 << 10);
+pub(crate) const PAGE_BYTES: usize = (size_of::<Page>() + size_of::<Identity>()).next_multiple_of(64 << 10);
+
+/// The name of the file of a page, which `/proc` shows.
+pub(crate) const PAGE_NAME: &str = "symmetra-page";
 
 /// The reason for which a rank is stopped; part of the abort word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -253,7 +283,7 @@ fn count(counts: &[AtomicU64; MAX_WORLD_SIZE], peer: usize) -> u64 {
 }
 
 pub(crate) struct PageMapping {
-    address: NonNull<Page>,
+    address: NonNull<Whole>,
     fd: OwnedFd,
 }
 
@@ -263,9 +293,10 @@ unsafe impl Send for PageMapping {}
 unsafe impl Sync for PageMapping {}
 
 impl PageMapping {
-    pub(super) fn create() -> Result<Self> {
+    /// A new file of this name, filled with zeros.
+    pub(super) fn create(name: &str) -> Result<Self> {
         let system = |doing: &str, error: Errno| Error::system(doing, &error.into());
-        let fd = memfd_create("symmetra-page", MemfdFlags::CLOEXEC).map_err(|error| system("memfd_create", error))?;
+        let fd = memfd_create(name, MemfdFlags::CLOEXEC).map_err(|error| system("memfd_create", error))?;
         ftruncate(&fd, PAGE_BYTES as u64).map_err(|error| system("ftruncate", error))?;
         Self::map(fd)
     }
@@ -288,6 +319,27 @@ impl PageMapping {
         self.fd.as_fd()
     }
 
+    /// Another mapping of the same page.
+    pub(super) fn again(&self) -> Result<Self> {
+        let fd = fcntl_dupfd_cloexec(&self.fd, 0).map_err(|error| Error::system("duplicate", &error.into()))?;
+        Self::map(fd)
+    }
+
+    /// The number by which all processes of this host know the page.
+    pub(super) fn number(&self) -> Result<u64> {
+        Ok(rustix::fs::fstat(&self.fd).map_err(|error| Error::system("fstat", &error.into()))?.st_ino)
+    }
+
+    /// The owner of the page.
+    pub(super) fn identity(&self) -> &Identity {
+        &self.whole().identity
+    }
+
+    fn whole(&self) -> &Whole {
+        // SAFETY: `self` keeps the page mapped; it is page-aligned, valid for all bit patterns and atomic throughout.
+        unsafe { self.address.as_ref() }
+    }
+
     pub(crate) fn address(&self) -> *mut u8 {
         self.address.as_ptr().cast()
     }
@@ -297,8 +349,7 @@ impl std::ops::Deref for PageMapping {
     type Target = Page;
 
     fn deref(&self) -> &Page {
-        // SAFETY: `self` keeps the page mapped; it is page-aligned, valid for all bit patterns and atomic throughout.
-        unsafe { self.address.as_ref() }
+        &self.whole().page
     }
 }
 

@@ -3,9 +3,9 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::compare::{Compared, Difference, compare};
+use super::compare::{CallDifference, Compared, compare};
 use super::control_page::{Cause, Finding, Page, PageMapping, Stop, WayOut};
-use super::{Call, Health, Place};
+use super::{EnqueuedCall, Health, ParallelGroup};
 use crate::error::{Error, Operation, Result};
 use crate::kernel::args;
 use crate::variables::report_consequence;
@@ -52,21 +52,26 @@ impl Health {
 
     /// The failure, which is `cause` unless there is one. If the cause is another rank, it is reported to the launcher.
     fn first(&self, cause: impl FnOnce() -> Error) -> Error {
+        let mut fresh = false;
         let failure = self.failure.get_or_init(|| {
             let error = self.placed(cause());
             let of_itself = self.own().stopped().is_some_and(|stop| stop.culprit == self.rank);
             if !of_itself {
                 report_consequence(&error);
             }
+            fresh = true;
             error
         });
+        if fresh {
+            self.dump_failure(failure);
+        }
         failure.clone()
     }
 
     /// An error with the name of a parallel group, and world ranks.
     pub(super) fn placed(&self, error: Error) -> Error {
         match self.place.get() {
-            Some(Place { name, world, numbers_errors: true }) => {
+            Some(ParallelGroup { name, world, numbers_errors: true }) => {
                 error.in_group(name, world, self.own().stopped().map(|stop| stop.by))
             }
             _ => error,
@@ -265,7 +270,7 @@ impl Health {
         let theirs = match (told, call(rank)) {
             (true, _) => words(rank),
             (false, noted) => {
-                let seen = Call::of_kernel(bytes, descriptor);
+                let seen = EnqueuedCall::of_kernel(bytes, descriptor);
                 noted.filter(|noted| noted.compares_as(&seen)).unwrap_or(seen).in_full()
             }
         };
@@ -353,7 +358,7 @@ impl Health {
                     equal.fetch_max(calls, Ordering::Relaxed);
                     None
                 }
-                unequal => differ([self.rank, rank], unequal),
+                unequal => differ(self.rank, rank, unequal),
             }
         })
     }
@@ -361,7 +366,7 @@ impl Health {
     /// The mismatch that rank `by` found between its calls and those of `other`.
     fn differing_elsewhere(&self, by: usize, other: usize) -> Option<Error> {
         let (ours, theirs) = (self.pages.get(by)?, self.pages.get(other)?);
-        differ([by, other], compare(&ours.history, &theirs.history, 0))
+        differ(by, other, compare(&ours.history, &theirs.history, 0))
     }
 
     /// Details about the end of a rank that is gone, for the end of a message.
@@ -416,10 +421,10 @@ impl Health {
 }
 
 /// The error of two ranks with unequal calls.
-fn differ([against, rank]: [usize; 2], compared: Compared) -> Option<Error> {
+fn differ(against: usize, rank: usize, compared: Compared) -> Option<Error> {
     let Compared::Unequal { common, first } = compared else { return None };
     Some(match first {
-        Some(Difference { number, ours, theirs }) => Error::Mismatch {
+        Some(CallDifference { number, ours, theirs }) => Error::Mismatch {
             what: format!("call {number}"),
             against,
             ours: ours.in_full(),

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
 
-use super::call::Call;
+use super::call::EnqueuedCall;
 
 /// The number of calls that are kept.
 #[cfg(loom)]
@@ -30,37 +30,48 @@ pub(crate) struct History {
     enqueued: AtomicU64,
     /// The digest of all calls so far.
     digest: AtomicU64,
-    entries: [Entry; ENTRIES],
+    entries: [HistoryEntry; ENTRIES],
     /// Every `ENTRIES`-th call, for peers whose number of calls is below the range of `entries`.
-    marks: [Entry; MARKS],
+    marks: [HistoryEntry; MARKS],
 }
 
 #[repr(C)]
-struct Entry {
+struct HistoryEntry {
     /// Number of the call plus one; 0 while the entry is being written.
     stamp: AtomicU64,
-    call: [AtomicU64; Call::WORDS],
+    call: [AtomicU64; EnqueuedCall::WORDS],
+    /// When the call was enqueued, and how: see [`History::push`].
+    moment: AtomicU64,
     /// The digest of all calls up to this one.
     digest: AtomicU64,
 }
 
-impl Entry {
-    fn write(&self, number: u64, call: Call, digest: u64) {
+/// The contents of an entry.
+struct EntryContents {
+    call: EnqueuedCall,
+    moment: u64,
+    digest: u64,
+}
+
+impl HistoryEntry {
+    fn write(&self, number: u64, kept: &EntryContents) {
+        let EntryContents { call, moment, digest } = *kept;
         self.stamp.store(0, Ordering::Relaxed);
         fence(Ordering::Release);
         self.call.iter().zip(call.words()).for_each(|(kept, word)| kept.store(word, Ordering::Relaxed));
+        self.moment.store(moment, Ordering::Relaxed);
         self.digest.store(digest, Ordering::Relaxed);
         self.stamp.store(number + 1, Ordering::Release);
     }
 
-    /// Call `number` and its digest, or `None` if the entry has another call or is being written.
-    fn read(&self, number: u64) -> Option<(Call, u64)> {
+    /// Call `number`, or `None` if the entry has another call or is being written.
+    fn read(&self, number: u64) -> Option<EntryContents> {
         let before = self.stamp.load(Ordering::Acquire);
-        let call = Call::from_words(std::array::from_fn(|word: usize| self.call[word].load(Ordering::Relaxed)));
-        let digest = self.digest.load(Ordering::Relaxed);
+        let call = EnqueuedCall::from_words(std::array::from_fn(|word: usize| self.call[word].load(Ordering::Relaxed)));
+        let [moment, digest] = [&self.moment, &self.digest].map(|word| word.load(Ordering::Relaxed));
         fence(Ordering::Acquire);
         let after = self.stamp.load(Ordering::Relaxed);
-        (before == after && before == number + 1).then_some((call, digest))
+        (before == after && before == number + 1).then_some(EntryContents { call, moment, digest })
     }
 }
 
@@ -69,43 +80,56 @@ impl History {
         self.enqueued.load(Ordering::Acquire)
     }
 
-    /// Adds a call. Only the rank itself writes, from one thread at a time.
+    /// Adds a call. `moment` is the time in nanoseconds since 1970, whose lowest bit states whether a graph enqueues the call.
+    /// Only the rank itself writes, from one thread at a time.
     #[inline]
-    pub(crate) fn push(&self, call: Call) {
+    pub(crate) fn push(&self, call: EnqueuedCall, moment: u64) {
         let number = self.enqueued.load(Ordering::Relaxed);
         let digest = digest(self.digest.load(Ordering::Relaxed), call);
         self.digest.store(digest, Ordering::Relaxed);
-        self.entry(number).write(number, call, digest);
+        let kept = EntryContents { call, moment, digest };
+        self.entry(number).write(number, &kept);
         if (number + 1).is_multiple_of(ENTRIES as u64) {
-            self.mark(number).write(number, call, digest);
+            self.mark(number).write(number, &kept);
         }
         self.enqueued.store(number + 1, Ordering::Release);
     }
 
     /// The call with this number, or `None` if it was overwritten or is being written.
-    pub(crate) fn get(&self, number: u64) -> Option<Call> {
-        self.entry(number).read(number).map(|(call, _)| call)
+    pub(crate) fn get(&self, number: u64) -> Option<EnqueuedCall> {
+        self.entry(number).read(number).map(|kept| kept.call)
+    }
+
+    /// The calls that are kept, in order: of each, the number, the call and its moment.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = (u64, EnqueuedCall, u64)> {
+        let enqueued = self.enqueued();
+        let numbers = enqueued.saturating_sub(ENTRIES as u64)..enqueued;
+        numbers.filter_map(|number| {
+            let kept = self.entry(number).read(number)?;
+            Some((number, kept.call, kept.moment))
+        })
     }
 
     /// The digest of the first `count` calls, equal for equal calls. `None` for 0 and if no entry is left.
     pub(crate) fn digest_of(&self, count: u64) -> Option<u64> {
         let number = count.checked_sub(1)?;
         let entry = self.entry(number).read(number).or_else(|| self.mark(number).read(number));
-        entry.map(|(_, digest)| digest)
+        entry.map(|kept| kept.digest)
     }
 
-    fn entry(&self, number: u64) -> &Entry {
+    fn entry(&self, number: u64) -> &HistoryEntry {
         &self.entries[(number % ENTRIES as u64) as usize]
     }
 
-    fn mark(&self, number: u64) -> &Entry {
+    fn mark(&self, number: u64) -> &HistoryEntry {
         &self.marks[(number / ENTRIES as u64 % MARKS as u64) as usize]
     }
 
     #[cfg(test)]
     pub(super) fn empty() -> Self {
         let zero = || AtomicU64::new(0);
-        let entry = |_| Entry { stamp: zero(), call: std::array::from_fn(|_| zero()), digest: zero() };
+        let entry =
+            |_| HistoryEntry { stamp: zero(), call: std::array::from_fn(|_| zero()), moment: zero(), digest: zero() };
         Self {
             enqueued: zero(),
             digest: zero(),
@@ -116,7 +140,7 @@ impl History {
 }
 
 /// The digest after one more call. Unequal calls have equal digests once in 2^64 cases.
-fn digest(before: u64, call: Call) -> u64 {
+fn digest(before: u64, call: EnqueuedCall) -> u64 {
     let mixed = |sum: u64, word: u64| (sum.rotate_left(29) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed(mixed(before.wrapping_add(1), call.bytes), call.descriptor)
 }

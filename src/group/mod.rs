@@ -9,15 +9,24 @@ mod control_page;
 mod determinism;
 mod health;
 mod history;
+mod hold;
+mod identity;
+mod living;
 mod multicast;
 mod noted;
 mod open;
+mod place;
+mod record;
 mod relayed;
+mod seen;
 mod silence;
 mod sizes;
+mod timed;
+mod timeline;
 mod tuning;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -28,19 +37,26 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use crate::bootstrap::mesh::Mesh;
 use crate::bootstrap::monitor::Monitor;
 use crate::bootstrap::{Bootstrap, until};
-use crate::device::{Device, Memory};
+use crate::device::{Allocation, Device};
 use crate::error::{Error, HOST_CALL, Operation, Result, group_of_world};
 
-pub(crate) use call::{BY_NCCL, CODEC_SHIFT, Call, FUSED, Places};
+pub(crate) use call::{BY_NCCL, CODEC_SHIFT, EnqueuedCall, FUSED, Places};
 pub(crate) use capabilities::Capabilities;
 pub use config::{Config, Deadlines};
-pub(crate) use control_page::Finding;
 use control_page::{Cause, PageMapping, Stop, WayOut};
+pub(crate) use control_page::{Finding, PAGE_NAME};
 pub use determinism::Determinism;
 pub(crate) use health::REPORT;
+pub use living::dump_all;
 pub use multicast::Multicast;
 pub(crate) use multicast::unavailable;
-pub(crate) use open::members;
+pub(crate) use open::{joined, members};
+use place::ParallelGroup;
+pub use record::{Failed, Record, RecordedCall, RecordedWait};
+pub(crate) use seen::{HostWait, KernelWait, Seen, Unfit};
+pub(crate) use timed::Announced;
+use timed::Labels;
+pub(crate) use timeline::{LastCall, TimedCall};
 pub use tuning::{TunedCodec, TunedExperts, TunedGrid, TunedNorm, TunedRow, TunedTable, TunedTiming, Tuning};
 
 /// The most ranks of a group.
@@ -65,6 +81,8 @@ struct Inner {
     world_size: usize,
     device: Device,
     config: Config,
+    /// The labels of calls, if calls are timed.
+    labels: Option<Labels>,
     health: Arc<Health>,
     processes: Vec<usize>,
     capabilities: Capabilities,
@@ -89,7 +107,7 @@ pub(crate) struct Entered<'a>(#[expect(dead_code, reason = "held")] RwLockReadGu
 struct Health {
     rank: usize,
     /// Maps this rank's page for the device; dropped before the page is unmapped.
-    _pinned: Memory,
+    _pinned: Allocation,
     pages: Vec<PageMapping>,
     failure: OnceCell<Error>,
     deadlines: Deadlines,
@@ -97,6 +115,8 @@ struct Health {
     check_calls: bool,
     /// Whether this rank logs no warning about ranks for which it waits.
     silent: bool,
+    /// The folder of the record that a failure writes.
+    dump_folder: Option<PathBuf>,
     /// Bytes of each rank's heap.
     heap_bytes: u64,
     /// Channels for signals of the program's kernels.
@@ -106,16 +126,7 @@ struct Health {
     /// Whether a rank has left regularly.
     departed: AtomicBool,
     /// The parallel group that this group is, for messages.
-    place: OnceCell<Place>,
-}
-
-/// A parallel group.
-struct Place {
-    name: String,
-    /// The world rank of each rank of this group.
-    world: Vec<usize>,
-    /// Whether errors have the rank numbers of this group; else they have those of a larger group on several hosts.
-    numbers_errors: bool,
+    place: OnceCell<ParallelGroup>,
 }
 
 /// Source of group numbers that are unique in this process.
@@ -176,11 +187,25 @@ impl Group {
     /// [`Error::Aborted`]. Does not block: it only writes flags. Any thread may call it at any time, more than once.
     /// Does nothing after this rank has closed the group or departed from it: its results are valid.
     pub fn abort(&self) {
-        if !self.0.device.is_here() || self.0.hung_up.load(Ordering::Relaxed) {
-            return; // a forked child is not a rank
+        if self.may_stop() {
+            self.0.health.let_go();
+            self.stop_all();
         }
-        let stop = Stop { cause: Cause::Abort, by: self.0.rank, culprit: self.0.rank };
-        self.0.health.stop_all(stop);
+    }
+
+    /// Whether this rank may stop the group. A forked child is not a rank.
+    fn may_stop(&self) -> bool {
+        self.0.device.is_here() && !self.0.hung_up.load(Ordering::Relaxed)
+    }
+
+    /// Makes the waits on all devices give up, because of this rank.
+    fn stop_all(&self) {
+        self.0.health.stop_all(self.stop());
+    }
+
+    /// The stop that this rank itself causes.
+    fn stop(&self) -> Stop {
+        Stop { cause: Cause::Abort, by: self.0.rank, culprit: self.0.rank }
     }
 
     /// Makes `error` the group's failure unless there is one, stops the group on every rank, and returns the failure.
@@ -193,7 +218,9 @@ impl Group {
                 // The failure is stored first: a thread that reads the flags afterwards finds the cause.
                 let failure = self.0.health.keep(error);
                 self.0.health.own().report.write(&failure);
-                self.abort();
+                if self.may_stop() {
+                    self.stop_all();
+                }
                 failure
             }
         }
@@ -262,19 +289,6 @@ impl Group {
     /// equal. Also for a group that is closed. Does not block.
     pub(crate) fn confirm(&self) -> Result<()> {
         if self.0.settled.load(Ordering::Relaxed) { Ok(()) } else { self.0.health.confirm() }
-    }
-
-    /// Names the group in warnings, and in errors if these have the rank numbers of this group. `world` has the world
-    /// rank of each rank. The first name stays.
-    pub(crate) fn call_by(&self, name: &str, world: &[usize], numbers_errors: bool) {
-        let (name, world) = (name.to_owned(), world.to_vec());
-        let place = self.0.health.place.get_or_init(|| Place { name, world, numbers_errors });
-        self.0.mesh.lock().place(&place.name, &place.world);
-    }
-
-    /// An error with the name of the parallel group, and world ranks.
-    pub(crate) fn placed(&self, error: Error) -> Error {
-        self.0.health.placed(error)
     }
 
     /// For each rank, the lowest rank of its process. Ranks with equal values are threads of one process.
@@ -391,10 +405,10 @@ impl Group {
         self.0.hang_up();
     }
 
-    /// Makes the waits of this rank's device give up permanently.
+    /// Makes the waits of this rank's device give up permanently, and lets failed calls end.
     pub(crate) fn stop_own_device(&self) {
-        let stop = Stop { cause: Cause::Abort, by: self.0.rank, culprit: self.0.rank };
-        self.0.health.pages[self.0.rank].stop(stop);
+        self.0.health.let_go();
+        self.0.health.own().stop(self.stop());
     }
 
     /// Leaves this rank's status block mapped permanently, because its device may never stop polling it.
@@ -402,12 +416,15 @@ impl Group {
         std::mem::forget(self.0.health.clone());
     }
 
-    /// Waits for calls that have entered. Every later call fails.
+    /// Waits for calls that have entered. Every later call fails, and failed calls end.
     pub(crate) fn begin_close(&self) -> Result<()> {
         self.0.device.check_process("a group")?;
         match std::mem::replace(&mut *self.0.closed.write(), true) {
             true => Err(Error::Closed),
-            false => Ok(()),
+            false => {
+                self.0.health.let_go();
+                Ok(())
+            }
         }
     }
 
@@ -449,7 +466,7 @@ impl Inner {
             mesh.fail(&error);
         } else if !self.is_ended() && self.world_size > 1 && !self.config.silence {
             let place = self.health.place.get();
-            let group = place.map(|Place { name, world, .. }| group_of_world(name, world, &[self.rank]));
+            let group = place.map(|ParallelGroup { name, world, .. }| group_of_world(name, world, &[self.rank]));
             let group = group.map_or_else(String::new, |group| format!(": {group}"));
             crate::log!(
                 WARN,

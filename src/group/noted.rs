@@ -1,14 +1,57 @@
 //! The calls and messages that this rank enqueues, counted in its control page.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use super::{Call, Group};
+use super::{EnqueuedCall, Group};
+use crate::bootstrap::host::coarse_ns;
+#[cfg(feature = "metrics")]
+use crate::error::Operation;
+use crate::error::Result;
 
 impl Group {
     /// Adds a call to this rank's history. One thread at a time.
     #[inline]
-    pub(crate) fn note(&self, call: Call) {
-        self.0.health.pages[self.0.rank].history.push(call);
+    pub(crate) fn note(&self, call: EnqueuedCall) {
+        self.enter_in_history(&call, coarse_ns() & !1);
+    }
+
+    /// Adds the calls of a graph that is launched to this rank's history. One thread at a time.
+    pub(crate) fn note_launch(&self, calls: &[EnqueuedCall]) {
+        let moment = coarse_ns() | 1;
+        calls.iter().for_each(|call| self.enter_in_history(call, moment));
+    }
+
+    #[inline]
+    fn enter_in_history(&self, call: &EnqueuedCall, moment: u64) {
+        #[cfg(feature = "metrics")]
+        self.count(call);
+        self.0.health.pages[self.0.rank].history.push(*call, moment);
+    }
+
+    /// Writes this rank's history into a folder.
+    pub(crate) fn dump(&self, folder: &Path) -> Result<PathBuf> {
+        self.0.health.dump(folder)
+    }
+
+    /// The number of calls in this rank's history.
+    pub(crate) fn noted(&self) -> u64 {
+        self.0.health.own().history.enqueued()
+    }
+
+    /// Records for observers that the first `calls` calls of this rank have ended.
+    pub(crate) fn note_ended(&self, calls: u64) {
+        self.0.health.own().ended.fetch_max(calls, Ordering::Relaxed);
+    }
+
+    /// Counts a call for the recorder of the program.
+    #[cfg(feature = "metrics")]
+    fn count(&self, call: &EnqueuedCall) {
+        let operation =
+            Operation::from_number(call.op()).map_or_else(|| call.op().to_string(), |known| known.to_string());
+        let labels = [("operation", operation), ("group", self.label().to_string())];
+        metrics::counter!("symmetra_calls", &labels).increment(1);
+        metrics::counter!("symmetra_call_bytes", &labels).increment(call.bytes);
     }
 
     /// Counts calls of pairs that this rank enqueues. One thread at a time.

@@ -1,6 +1,7 @@
 //! Opening and splitting a group. Every rank gets the same group or the same error.
 #![allow(unsafe_code)]
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
@@ -10,31 +11,37 @@ use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 
 use super::config::check_world_size;
-use super::control_page::{PAGE_BYTES, PageMapping};
+use super::control_page::{PAGE_BYTES, PAGE_NAME, PageMapping};
 use super::silence::Silence;
+use super::timed::Labels;
 use super::{Capabilities, Config, Group, Health, Inner, NEXT_ID};
-use crate::bootstrap::hello::{Agreed, Place, check_agreed, check_complaints, check_places, tell};
+use crate::bootstrap::hello::{Agreed, ClaimedPlace, check_agreed, check_complaints, check_places, tell};
 use crate::bootstrap::host::boot_id;
-use crate::bootstrap::mesh::Mesh;
+use crate::bootstrap::mesh::{Mesh, Observer};
 use crate::bootstrap::monitor::Monitor;
 use crate::bootstrap::{Bootstrap, until};
-use crate::device::{Device, DeviceKind, Memory};
+use crate::device::{Allocation, Device, DeviceKind};
 use crate::error::{Error, Result};
-use crate::variables::{Process, flag, report_consequence};
+use crate::variables::{Process, flag, optional, report_consequence};
 
 /// The version of the data that ranks write into each other's memory. Raised by every change that makes ranks of the
 /// older and the newer build incompatible; `tests/source/bindings.rs` pins the sources that decide this.
-const PROTOCOL: u32 = 24;
+pub(super) const PROTOCOL: u32 = 26;
 
 /// The variable that turns [`Config::check_calls`] on.
 pub(super) const CHECK_CALLS: &str = "SYMMETRA_CHECK_CALLS";
+/// The variable that times the calls of all groups.
+const TIMING: &str = "SYMMETRA_TIMING";
+
+/// The variable with the folder of the records that failures write.
+pub(super) const DUMP: &str = "SYMMETRA_DUMP";
 
 /// A rank's message before the group exists.
 #[derive(Serialize, Deserialize)]
 struct Hello {
     /// The rank's number and world size in its bootstrap. Older builds do not send it.
     #[serde(default)]
-    place: Option<Place>,
+    place: Option<ClaimedPlace>,
     error: Option<String>,
     /// Values that must be equal on all ranks, by name.
     agreed: Agreed,
@@ -54,15 +61,35 @@ impl Group {
     }
 
     /// Opens a group like a build with this protocol number.
-    fn open_with(mut bootstrap: impl Bootstrap, device: &Device, mut config: Config, protocol: u32) -> Result<Self> {
+    fn open_with(bootstrap: impl Bootstrap, device: &Device, config: Config, protocol: u32) -> Result<Self> {
         let (rank, world_size) = (bootstrap.rank(), bootstrap.world_size());
         check_world_size(world_size)?;
         if rank >= world_size {
             return Err(Error::invalid("rank", rank, format!("it must be below the world size {world_size}")));
         }
         config.check_deadlines()?;
-        let deadline = until(config.deadlines.open);
+        // Before the first wait, so that the page shows the wait to observers.
+        let page = page(rank, world_size, device, protocol);
+        let folder = dump_folder().and_then(|folder| Some((folder, page.as_ref().ok()?.again().ok()?)));
+        Self::on_page(bootstrap, device, config, protocol, page).inspect_err(|error| {
+            if let Some((folder, page)) = &folder {
+                page.dump_opening(rank, world_size, folder, error);
+            }
+        })
+    }
+
+    /// As [`open_with`](Self::open_with), with the control page of this rank.
+    fn on_page(
+        mut bootstrap: impl Bootstrap,
+        device: &Device,
+        mut config: Config,
+        protocol: u32,
+        page: Result<PageMapping>,
+    ) -> Result<Self> {
+        let (rank, world_size, deadline) = (bootstrap.rank(), bootstrap.world_size(), until(config.deadlines.open));
         let asked = flag(&Process, CHECK_CALLS).map(|asked| config.check_calls |= asked);
+        let asked = asked.and_then(|()| flag(&Process, TIMING).map(|asked| config.timing |= asked));
+        let asked = asked.and_then(|()| config.check_timing(device.kind()));
         let fit = asked.and_then(|()| config.validate(world_size)).and_then(|()| capable(device));
         let fit = fit.and_then(|()| config.multicast.check(device.kind(), world_size, &Process));
         let agreed = agreed(device, &config, world_size, protocol);
@@ -74,7 +101,7 @@ impl Group {
         check_complaints(rank, hellos.iter().map(|hello| hello.error.as_ref()))?;
         check_agreed(hellos.iter().map(|hello| &hello.agreed))?;
         let mesh = Mesh::open(&mut bootstrap, deadline)?;
-        Self::on_mesh(mesh, device, config, deadline)
+        Self::on_mesh(mesh, device, config, deadline, page)
     }
 
     /// Splits the group. Ranks with equal `color` form a new group, ordered by `key`, then by rank. A rank with `None`
@@ -101,7 +128,8 @@ impl Group {
         let made = part.map(|(members, mut mesh)| {
             let (health, of_part) = (self.0.health.clone(), members.clone());
             mesh.heed(Some(Box::new(move || health.check().map_err(|error| error.among(&of_part)))));
-            let part = Self::on_mesh(mesh, self.device(), config, deadline).and_then(finish);
+            let page = page(mesh.rank(), mesh.world_size(), self.device(), PROTOCOL);
+            let part = Self::on_mesh(mesh, self.device(), config, deadline, page).and_then(finish);
             part.map_err(|error| self.reason_of(error.of_members(&members), true))
         });
         self.with_all(made.transpose())
@@ -153,17 +181,29 @@ impl Group {
         Ok(members.zip(part))
     }
 
-    fn on_mesh(mut mesh: Mesh, device: &Device, config: Config, deadline: Instant) -> Result<Self> {
+    /// Opens the group of the ranks of `mesh`. `own` is the control page of this rank.
+    fn on_mesh(
+        mut mesh: Mesh,
+        device: &Device,
+        config: Config,
+        deadline: Instant,
+        own: Result<PageMapping>,
+    ) -> Result<Self> {
         let (rank, world_size) = (mesh.rank(), mesh.world_size());
+        if let Ok(page) = own.as_ref().map_err(Clone::clone).and_then(PageMapping::again) {
+            mesh.observe(Box::new(HostCalls(page)));
+        }
         let processes = processes(&mut mesh, deadline)?;
         let capabilities = Capabilities::agree(&mut mesh, device, deadline)?;
-        let own = PageMapping::create();
         let own = mesh.agree("create a control page", own, deadline)?;
         let fds = mesh.all_gather_fds(own.fd(), deadline)?;
-        let pages = map_pages(own, fds);
+        let pages = map_pages(own, fds).and_then(|pages| {
+            pages[rank].identity().join(pages[0].number()?);
+            Ok(pages)
+        });
         let pages = mesh.agree("map the control pages", pages, deadline)?;
         // SAFETY: `pages` keeps the page mapped for PAGE_BYTES and is dropped after the pin, here and in `Health`.
-        let pinned = unsafe { Memory::pin(device, pages[rank].address(), PAGE_BYTES) };
+        let pinned = unsafe { Allocation::pin(device, pages[rank].address(), PAGE_BYTES) };
         let pinned = mesh.agree("pin the control page", pinned, deadline)?;
         let health = Arc::new(Health {
             rank,
@@ -173,12 +213,17 @@ impl Group {
             deadlines: config.deadlines,
             check_calls: config.check_calls,
             silent: config.silence,
+            dump_folder: dump_folder(),
             heap_bytes: config.heap_bytes,
             heap_channels: config.heap_channels,
             equal: (0..world_size).map(|_| AtomicU64::new(0)).collect(),
             departed: AtomicBool::new(false),
             place: OnceCell::new(),
         });
+        health.live();
+        if config.hold_after_failure {
+            health.hold();
+        }
         let (watched, seen, mut silence) = (health.clone(), health.clone(), Silence::new(Instant::now()));
         let on_lost = move |lost| watched.hung_up(lost);
         let monitor = Monitor::start(&mesh, on_lost, move || seen.look(&mut silence));
@@ -190,6 +235,7 @@ impl Group {
             rank,
             world_size,
             device: device.clone(),
+            labels: config.timing.then(Labels::default),
             config,
             health,
             processes,
@@ -201,9 +247,35 @@ impl Group {
             hung_up: AtomicBool::new(false),
             settled: AtomicBool::new(false),
         }));
+        group.0.health.pages[rank].identity().open();
         crate::log!(INFO, "open: {group:?}");
         Ok(group)
     }
+}
+
+/// The folder of the records that failures write, if the variable is set.
+fn dump_folder() -> Option<PathBuf> {
+    optional(DUMP).ok().flatten().map(PathBuf::from)
+}
+
+/// Shows in this rank's page in which exchange of the host the rank waits.
+struct HostCalls(PageMapping);
+
+impl Observer for HostCalls {
+    fn begins(&self, number: u64, call: &str) {
+        self.0.host_call.begin(number, call);
+    }
+
+    fn ends(&self) {
+        self.0.host_call.end();
+    }
+}
+
+/// A new control page of this rank, which begins to open a group.
+fn page(rank: usize, world_size: usize, device: &Device, protocol: u32) -> Result<PageMapping> {
+    let page = PageMapping::create(PAGE_NAME)?;
+    page.identity().begin(rank, world_size, device.kind(), protocol);
+    Ok(page)
 }
 
 /// For each rank, the lowest rank of its process.
@@ -213,21 +285,17 @@ fn processes(mesh: &mut Mesh, deadline: Instant) -> Result<Vec<usize>> {
     Ok(all.iter().map(|lowest| lowest.first().copied().unwrap_or(u8::MAX).into()).collect())
 }
 
-/// The pages of all ranks in rank order, including this rank's.
+/// The pages of all ranks in rank order. `fds`: the descriptors of the other ranks; `None` for this rank, whose page is `own`.
 fn map_pages(own: PageMapping, fds: Vec<Option<std::os::fd::OwnedFd>>) -> Result<Vec<PageMapping>> {
-    let mut own = Some(own);
-    let mut pages = Vec::with_capacity(fds.len());
-    for fd in fds {
-        match (fd, own.take()) {
-            (Some(fd), kept) => {
-                own = kept;
-                pages.push(PageMapping::map(fd)?);
-            }
-            (None, Some(page)) => pages.push(page),
-            (None, None) => return Err(Error::internal("two own entries in an exchange")),
-        }
-    }
+    let rank = fds.iter().take_while(|fd| fd.is_some()).count();
+    let mut pages: Vec<_> = fds.into_iter().flatten().map(PageMapping::map).collect::<Result<_>>()?;
+    pages.insert(rank, own);
     Ok(pages)
+}
+
+/// The part of a split of a rank that gave a color.
+pub(crate) fn joined<T>(part: Option<T>) -> Result<T> {
+    part.ok_or_else(|| Error::internal("a split gave this rank no group"))
 }
 
 /// Checks that the device can have an arena that peers map.

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::call::Call;
-use super::{Health, Place};
+use super::call::EnqueuedCall;
+use super::{Health, ParallelGroup};
 use crate::bootstrap::wait::Patience;
 use crate::error::group_of_world;
 
@@ -63,12 +63,12 @@ impl Health {
         crate::log!(WARN, "{}", self.words(&behind, call));
     }
 
-    fn words(&self, behind: &Behind, call: Option<Call>) -> String {
+    fn words(&self, behind: &Behind, call: Option<EnqueuedCall>) -> String {
         let Behind { calls, ranks, waited } = behind;
         let call = call.map_or_else(String::new, |call| format!(" ({call})"));
         let group = match self.place.get() {
             None => format!("a group of {}", self.pages.len()),
-            Some(Place { name, world, .. }) => {
+            Some(ParallelGroup { name, world, .. }) => {
                 let named: Vec<usize> = std::iter::once(self.rank).chain(ranks.iter().copied()).collect();
                 match group_of_world(name, world, &named) {
                     group if group.contains(',') => format!("{group},"),

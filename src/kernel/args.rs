@@ -23,47 +23,101 @@ pub const kStatusBounds: u32 = 6;
 pub const kNoChannel: u64 = 18446744073709551615;
 pub const kTokensAsked: u64 = 9223372036854775808;
 #[repr(C)]
+#[repr(align(16))]
 #[derive(Debug, Copy, Clone)]
 pub struct Status {
     pub abort: u32,
     pub code: u32,
+    pub hold: u32,
+    pub reserved: u32,
     pub op: u32,
     pub peer: u32,
-    pub sequence: u64,
     pub epoch: u32,
-    pub reserved: u32,
+    pub unused: u32,
+    pub sequence: u64,
     pub timeout_ns: u64,
     pub theirs: [u64; 2usize],
+    pub waiting: u64,
+    pub waited_ns: u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of Status"][::std::mem::size_of::<Status>() - 56usize];
-    ["Alignment of Status"][::std::mem::align_of::<Status>() - 8usize];
+    ["Size of Status"][::std::mem::size_of::<Status>() - 80usize];
+    ["Alignment of Status"][::std::mem::align_of::<Status>() - 16usize];
     ["Offset of field: Status::abort"][::std::mem::offset_of!(Status, abort) - 0usize];
     ["Offset of field: Status::code"][::std::mem::offset_of!(Status, code) - 4usize];
-    ["Offset of field: Status::op"][::std::mem::offset_of!(Status, op) - 8usize];
-    ["Offset of field: Status::peer"][::std::mem::offset_of!(Status, peer) - 12usize];
-    ["Offset of field: Status::sequence"][::std::mem::offset_of!(Status, sequence) - 16usize];
+    ["Offset of field: Status::hold"][::std::mem::offset_of!(Status, hold) - 8usize];
+    ["Offset of field: Status::reserved"][::std::mem::offset_of!(Status, reserved) - 12usize];
+    ["Offset of field: Status::op"][::std::mem::offset_of!(Status, op) - 16usize];
+    ["Offset of field: Status::peer"][::std::mem::offset_of!(Status, peer) - 20usize];
     ["Offset of field: Status::epoch"][::std::mem::offset_of!(Status, epoch) - 24usize];
-    ["Offset of field: Status::reserved"][::std::mem::offset_of!(Status, reserved) - 28usize];
-    ["Offset of field: Status::timeout_ns"][::std::mem::offset_of!(Status, timeout_ns) - 32usize];
-    ["Offset of field: Status::theirs"][::std::mem::offset_of!(Status, theirs) - 40usize];
+    ["Offset of field: Status::unused"][::std::mem::offset_of!(Status, unused) - 28usize];
+    ["Offset of field: Status::sequence"][::std::mem::offset_of!(Status, sequence) - 32usize];
+    ["Offset of field: Status::timeout_ns"][::std::mem::offset_of!(Status, timeout_ns) - 40usize];
+    ["Offset of field: Status::theirs"][::std::mem::offset_of!(Status, theirs) - 48usize];
+    ["Offset of field: Status::waiting"][::std::mem::offset_of!(Status, waiting) - 64usize];
+    ["Offset of field: Status::waited_ns"][::std::mem::offset_of!(Status, waited_ns) - 72usize];
 };
 #[repr(C)]
+#[repr(align(16))]
+#[derive(Debug, Copy, Clone)]
+pub struct TimeRecord {
+    pub begin_ns: u64,
+    pub number: u64,
+    pub end_ns: u64,
+    pub place: u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of TimeRecord"][::std::mem::size_of::<TimeRecord>() - 32usize];
+    ["Alignment of TimeRecord"][::std::mem::align_of::<TimeRecord>() - 16usize];
+    ["Offset of field: TimeRecord::begin_ns"][::std::mem::offset_of!(TimeRecord, begin_ns) - 0usize];
+    ["Offset of field: TimeRecord::number"][::std::mem::offset_of!(TimeRecord, number) - 8usize];
+    ["Offset of field: TimeRecord::end_ns"][::std::mem::offset_of!(TimeRecord, end_ns) - 16usize];
+    ["Offset of field: TimeRecord::place"][::std::mem::offset_of!(TimeRecord, place) - 24usize];
+};
+pub const kTimeRecords: u32 = 4096;
+#[repr(C)]
+#[repr(align(16))]
+#[derive(Debug, Copy, Clone)]
+pub struct Times {
+    pub records: u64,
+    pub recorded: u64,
+    pub begin_ns: u64,
+    pub label: u64,
+    pub end_ns: u64,
+    pub reserved: u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of Times"][::std::mem::size_of::<Times>() - 48usize];
+    ["Alignment of Times"][::std::mem::align_of::<Times>() - 16usize];
+    ["Offset of field: Times::records"][::std::mem::offset_of!(Times, records) - 0usize];
+    ["Offset of field: Times::recorded"][::std::mem::offset_of!(Times, recorded) - 8usize];
+    ["Offset of field: Times::begin_ns"][::std::mem::offset_of!(Times, begin_ns) - 16usize];
+    ["Offset of field: Times::label"][::std::mem::offset_of!(Times, label) - 24usize];
+    ["Offset of field: Times::end_ns"][::std::mem::offset_of!(Times, end_ns) - 32usize];
+    ["Offset of field: Times::reserved"][::std::mem::offset_of!(Times, reserved) - 40usize];
+};
+#[repr(C)]
+#[repr(align(16))]
 #[derive(Debug, Copy, Clone)]
 pub struct Progress {
     pub done: u64,
     pub failed: u32,
     pub looked: u32,
+    pub times: Times,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of Progress"][::std::mem::size_of::<Progress>() - 16usize];
-    ["Alignment of Progress"][::std::mem::align_of::<Progress>() - 8usize];
+    ["Size of Progress"][::std::mem::size_of::<Progress>() - 64usize];
+    ["Alignment of Progress"][::std::mem::align_of::<Progress>() - 16usize];
     ["Offset of field: Progress::done"][::std::mem::offset_of!(Progress, done) - 0usize];
     ["Offset of field: Progress::failed"][::std::mem::offset_of!(Progress, failed) - 8usize];
     ["Offset of field: Progress::looked"][::std::mem::offset_of!(Progress, looked) - 12usize];
+    ["Offset of field: Progress::times"][::std::mem::offset_of!(Progress, times) - 16usize];
 };
+pub const kTimeoutBits: u32 = 48;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct Wait {
@@ -485,6 +539,35 @@ const _: () = {
     ["Offset of field: PairsArgs::first"][::std::mem::offset_of!(PairsArgs, first) - 72usize];
     ["Offset of field: PairsArgs::peers"][::std::mem::offset_of!(PairsArgs, peers) - 104usize];
     ["Offset of field: PairsArgs::end"][::std::mem::offset_of!(PairsArgs, end) - 232usize];
+};
+pub const kMostScaleBlocks: u32 = 1024;
+pub const kMostScaleThreads: u32 = 512;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct ScaleArgs {
+    pub input: *const core::ffi::c_void,
+    pub output: *mut core::ffi::c_void,
+    pub factor: *const core::ffi::c_void,
+    pub value: u64,
+    pub elems: u64,
+    pub input_pitch: u64,
+    pub output_pitch: u64,
+    pub rows: u32,
+    pub dtype: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of ScaleArgs"][::std::mem::size_of::<ScaleArgs>() - 64usize];
+    ["Alignment of ScaleArgs"][::std::mem::align_of::<ScaleArgs>() - 8usize];
+    ["Offset of field: ScaleArgs::input"][::std::mem::offset_of!(ScaleArgs, input) - 0usize];
+    ["Offset of field: ScaleArgs::output"][::std::mem::offset_of!(ScaleArgs, output) - 8usize];
+    ["Offset of field: ScaleArgs::factor"][::std::mem::offset_of!(ScaleArgs, factor) - 16usize];
+    ["Offset of field: ScaleArgs::value"][::std::mem::offset_of!(ScaleArgs, value) - 24usize];
+    ["Offset of field: ScaleArgs::elems"][::std::mem::offset_of!(ScaleArgs, elems) - 32usize];
+    ["Offset of field: ScaleArgs::input_pitch"][::std::mem::offset_of!(ScaleArgs, input_pitch) - 40usize];
+    ["Offset of field: ScaleArgs::output_pitch"][::std::mem::offset_of!(ScaleArgs, output_pitch) - 48usize];
+    ["Offset of field: ScaleArgs::rows"][::std::mem::offset_of!(ScaleArgs, rows) - 56usize];
+    ["Offset of field: ScaleArgs::dtype"][::std::mem::offset_of!(ScaleArgs, dtype) - 60usize];
 };
 pub const kMaxBlocks: u32 = 256;
 pub const kF32: u32 = 0;
@@ -986,6 +1069,7 @@ impl Kind {
     pub const wide_probe: Kind = Kind(12);
     pub const layer_norm: Kind = Kind(13);
     pub const fused_layer_norm: Kind = Kind(14);
+    pub const scale: Kind = Kind(15);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -1031,6 +1115,16 @@ const _: () = {
     ["Offset of field: Heap::reserved"][::std::mem::offset_of!(Heap, reserved) - 316usize];
 };
 impl Status {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl TimeRecord {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl Times {
     /// All numbers 0, and all addresses null.
     // SAFETY: numbers and addresses, for which zero bytes are values.
     pub const NONE: Self = unsafe { ::std::mem::zeroed() };
@@ -1086,6 +1180,11 @@ impl PairEnd {
     pub const NONE: Self = unsafe { ::std::mem::zeroed() };
 }
 impl PairsArgs {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl ScaleArgs {
     /// All numbers 0, and all addresses null.
     // SAFETY: numbers and addresses, for which zero bytes are values.
     pub const NONE: Self = unsafe { ::std::mem::zeroed() };
@@ -1241,4 +1340,8 @@ unsafe impl Block for LayerNormArgs {
 // SAFETY: the row of `kernels/launches.def`.
 unsafe impl Block for FusedLayerNormArgs {
     const KIND: Kind = Kind::fused_layer_norm;
+}
+// SAFETY: the row of `kernels/launches.def`.
+unsafe impl Block for ScaleArgs {
+    const KIND: Kind = Kind::scale;
 }

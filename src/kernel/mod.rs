@@ -4,3 +4,6 @@
 
 pub(crate) mod args;
 pub(crate) mod geometry;
+
+/// Bytes of a packet, which a thread moves at once. Multicast accesses have this size and alignment too.
+pub(crate) const PACKET_BYTES: usize = 16;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::gemm::Gemm;
-use super::library::{Algorithm, Found, Handle, Library};
+use super::library::{FoundAlgorithm, GemmAlgorithm, GemmHandle, GemmLibrary};
 use super::product::{Numeric, Order, Product, Scaling};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -85,16 +85,16 @@ fn compute_type(numeric: Numeric) -> i32 {
 }
 
 /// An object of cuBLASLt, which is destroyed when it is dropped.
-struct Made {
+struct Descriptor {
     maker: Maker,
-    handle: Handle,
-    unmake: unsafe extern "C" fn(Handle) -> i32,
+    handle: GemmHandle,
+    unmake: unsafe extern "C" fn(GemmHandle) -> i32,
 }
 
 // SAFETY: descriptors are plain memory of the library, which is not bound to a thread.
-unsafe impl Send for Made {}
+unsafe impl Send for Descriptor {}
 
-impl Drop for Made {
+impl Drop for Descriptor {
     fn drop(&mut self) {
         // A forked child has no context of the device.
         if !self.maker.is_here() {
@@ -106,17 +106,17 @@ impl Drop for Made {
 }
 
 /// One kind of GEMM: its descriptors and its algorithm.
-struct Kind {
-    product: Made,
+struct PreparedGemm {
+    product: Descriptor,
     /// Right factor, left factor and result, in the order of the library.
-    layouts: [Made; 3],
-    algorithm: Algorithm,
+    layouts: [Descriptor; 3],
+    algorithm: GemmAlgorithm,
     workspace_bytes: usize,
 }
 
 /// The properties of a GEMM that decide its algorithm.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Key {
+struct GemmKey {
     product: Product,
     rows: usize,
     steps: [usize; 3],
@@ -127,10 +127,10 @@ struct Key {
 
 /// cuBLASLt with a handle for one device.
 pub(super) struct CublasLt {
-    library: Library,
-    handle: Made,
+    library: GemmLibrary,
+    handle: Descriptor,
     device: Device,
-    kinds: Mutex<HashMap<Key, Arc<Mutex<Kind>>>>,
+    kinds: Mutex<HashMap<GemmKey, Arc<Mutex<PreparedGemm>>>>,
 }
 
 // SAFETY: several threads may use cuBLASLt's handle; locks protect the descriptors.
@@ -140,7 +140,7 @@ impl CublasLt {
     /// # Errors
     /// [`Error::Unsupported`] without the library; [`Error::Device`] if the library refuses the device.
     pub(super) fn new(device: &Device) -> Result<Self> {
-        let library = Library::find()?;
+        let library = GemmLibrary::find()?;
         let _current = device.enter()?;
         let handle = made(&library, "cublasLtCreate", library.symbols.cublasLtDestroy, |handle| {
             // SAFETY: writes a handle.
@@ -189,7 +189,8 @@ impl CublasLt {
     /// other work writes the memory meanwhile. The stream is a stream of this device.
     pub(super) unsafe fn enqueue(
         &self,
-        (product, gemm): (&Product, &Gemm),
+        product: &Product,
+        gemm: &Gemm,
         whole_sums: bool,
         workspace: *mut u8,
         stream: u64,
@@ -234,10 +235,10 @@ impl CublasLt {
     }
 
     /// The kind of a GEMM, cached after the first use.
-    fn kind(&self, product: &Product, gemm: &Gemm, whole_sums: bool) -> Result<Arc<Mutex<Kind>>> {
+    fn kind(&self, product: &Product, gemm: &Gemm, whole_sums: bool) -> Result<Arc<Mutex<PreparedGemm>>> {
         let alignment = |address: *const u8| 1 << (address as usize).trailing_zeros().min(8);
         let alignments = [gemm.right, gemm.left, gemm.result.cast_const()].map(alignment);
-        let key = Key { product: *product, rows: gemm.rows, steps: gemm.steps, alignments, whole_sums };
+        let key = GemmKey { product: *product, rows: gemm.rows, steps: gemm.steps, alignments, whole_sums };
         let mut kinds = self.kinds.lock();
         if let Some(kind) = kinds.get(&key) {
             return Ok(kind.clone());
@@ -250,8 +251,8 @@ impl CublasLt {
         Ok(kind)
     }
 
-    fn describe(&self, key: &Key) -> Result<Kind> {
-        let Key { product, rows, steps, alignments, whole_sums } = *key;
+    fn describe(&self, key: &GemmKey) -> Result<PreparedGemm> {
+        let GemmKey { product, rows, steps, alignments, whole_sums } = *key;
         let symbols = &self.library.symbols;
         let description =
             made(&self.library, "cublasLtMatmulDescCreate", symbols.cublasLtMatmulDescDestroy, |handle| {
@@ -285,25 +286,26 @@ impl CublasLt {
             self.set_product(&description, product_attribute::SECOND_SCALE_MODE, &SCALE_ROWS)?;
         }
         let [left, right, result] = product.dtypes();
-        let stored = |order, height, width| match order {
-            Order::Rows => [width, height],
-            Order::Columns => [height, width],
+        // A row-major matrix is, read as column-major, its transpose.
+        let layout = |dtype, order, height, width, step| match order {
+            Order::Rows => self.layout(dtype, width, height, product.count, step),
+            Order::Columns => self.layout(dtype, height, width, product.count, step),
         };
         let layouts = [
-            self.layout(right, stored(product.right, product.inner, product.columns), product.count, steps[1])?,
-            self.layout(left, stored(product.left, rows, product.inner), product.count, steps[0])?,
-            self.layout(result, [product.columns, rows], product.count, steps[2])?,
+            layout(right, product.right, product.inner, product.columns, steps[1])?,
+            layout(left, product.left, rows, product.inner, steps[0])?,
+            layout(result, Order::Rows, rows, product.columns, steps[2])?,
         ];
         let found = self.find(&description, &layouts, alignments, whole_sums)?;
         let found = found.ok_or_else(|| {
             Error::unsupported(format!("{product} of {rows} rows"), format!("{} knows no algorithm", self.library.name))
         })?;
-        let Found { algorithm, workspace_bytes, .. } = found;
-        Ok(Kind { product: description, layouts, algorithm, workspace_bytes })
+        let FoundAlgorithm { algorithm, workspace_bytes, .. } = found;
+        Ok(PreparedGemm { product: description, layouts, algorithm, workspace_bytes })
     }
 
     /// The layout of a column-major matrix.
-    fn layout(&self, dtype: Dtype, [height, width]: [usize; 2], count: usize, step: usize) -> Result<Made> {
+    fn layout(&self, dtype: Dtype, height: usize, width: usize, count: usize, step: usize) -> Result<Descriptor> {
         let symbols = &self.library.symbols;
         let made = made(&self.library, "cublasLtMatrixLayoutCreate", symbols.cublasLtMatrixLayoutDestroy, |handle| {
             let (height, width, pitch) = (height as u64, width as u64, height as i64);
@@ -329,11 +331,11 @@ impl CublasLt {
     /// The library's first choice; `None` if it has none.
     fn find(
         &self,
-        description: &Made,
-        [first, second, result]: &[Made; 3],
-        [right, left, into]: [u32; 3],
+        description: &Descriptor,
+        layouts: &[Descriptor; 3],
+        alignments: [u32; 3],
         whole_sums: bool,
-    ) -> Result<Option<Found>> {
+    ) -> Result<Option<FoundAlgorithm>> {
         let symbols = &self.library.symbols;
         let preference =
             made(&self.library, "cublasLtMatmulPreferenceCreate", symbols.cublasLtMatmulPreferenceDestroy, |handle| {
@@ -342,11 +344,12 @@ impl CublasLt {
             })?;
         self.set_preference(&preference, WORKSPACE, &(WORKSPACE_BYTES as u64))?;
         self.set_preference(&preference, SPLIT_SUMS, if whole_sums { &NOT_SPLIT } else { &JOINED_IN_F32 })?;
+        let [right, left, into] = alignments;
         for (attribute, bytes) in ALIGNMENTS.into_iter().zip([right, left, into, into]) {
             self.set_preference(&preference, attribute, &bytes)?;
         }
-        let (mut found, mut count) = (Found::NONE, 0);
-        let [first, second, result] = [first, second, result].map(|layout| layout.handle);
+        let (mut found, mut count) = (FoundAlgorithm::NONE, 0);
+        let [first, second, result] = layouts.each_ref().map(|layout| layout.handle);
         // SAFETY: all handles are valid; one result is requested, and there is room for one.
         let code = unsafe {
             (symbols.cublasLtMatmulAlgoGetHeuristic)(
@@ -370,14 +373,14 @@ impl CublasLt {
         Ok((count > 0 && found.state == 0).then_some(found))
     }
 
-    fn set_product<T: Copy>(&self, product: &Made, attribute: i32, value: &T) -> Result<()> {
+    fn set_product<T: Copy>(&self, product: &Descriptor, attribute: i32, value: &T) -> Result<()> {
         let set = self.library.symbols.cublasLtMatmulDescSetAttribute;
         // SAFETY: the descriptor is valid; the value has the attribute's size, and is copied.
         let code = unsafe { set(product.handle, attribute, std::ptr::from_ref(value).cast(), size_of::<T>()) };
         self.library.check("cublasLtMatmulDescSetAttribute", code)
     }
 
-    fn set_preference<T: Copy>(&self, preference: &Made, attribute: i32, value: &T) -> Result<()> {
+    fn set_preference<T: Copy>(&self, preference: &Descriptor, attribute: i32, value: &T) -> Result<()> {
         let set = self.library.symbols.cublasLtMatmulPreferenceSetAttribute;
         // SAFETY: the preference is valid; the value has the attribute's size, and is copied.
         let code = unsafe { set(preference.handle, attribute, std::ptr::from_ref(value).cast(), size_of::<T>()) };
@@ -387,12 +390,12 @@ impl CublasLt {
 
 /// Creates an object of the library.
 fn made(
-    library: &Library,
+    library: &GemmLibrary,
     call: &str,
-    unmake: unsafe extern "C" fn(Handle) -> i32,
-    make: impl FnOnce(*mut Handle) -> i32,
-) -> Result<Made> {
+    unmake: unsafe extern "C" fn(GemmHandle) -> i32,
+    make: impl FnOnce(*mut GemmHandle) -> i32,
+) -> Result<Descriptor> {
     let mut handle = std::ptr::null_mut();
     library.check(call, make(&raw mut handle))?;
-    Ok(Made { maker: Maker::this(), handle, unmake })
+    Ok(Descriptor { maker: Maker::this(), handle, unmake })
 }

@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use half::{bf16, f16};
 
@@ -20,13 +21,13 @@ const INNER: usize = 256;
 
 /// The argument of the work that a host stream runs.
 #[derive(Clone, Copy)]
-pub(super) struct Work {
+pub(super) struct HostGemm {
     pub(super) product: Product,
     pub(super) gemm: Gemm,
 }
 
 // SAFETY: addresses of device memory, which work of any thread may use; the caller of a GEMM ensures that they are valid.
-unsafe impl Send for Work {}
+unsafe impl Send for HostGemm {}
 
 /// Tiles of both factors and of the result.
 struct Tiles {
@@ -48,15 +49,15 @@ thread_local! {
 ///
 /// # Safety
 /// `work` is valid, its memory lives, and no other work writes the memory meanwhile.
-pub(super) unsafe extern "C" fn multiply(work: *const Work) {
+pub(super) unsafe extern "C" fn multiply(work: *const HostGemm) {
     // SAFETY: the caller's promise.
-    let Work { product, gemm } = unsafe { work.read() };
+    let HostGemm { product, gemm } = unsafe { work.read() };
     TILES.with_borrow_mut(|tiles| {
         for number in 0..product.count {
             for row in (0..gemm.rows).step_by(ROWS) {
                 for column in (0..product.columns).step_by(COLUMNS) {
                     // SAFETY: the tile lies in the result, and the memory is valid by the caller's promise.
-                    unsafe { tile(&product, &gemm, tiles, [number, row, column]) };
+                    unsafe { tile(&product, &gemm, tiles, number, row, column) };
                 }
             }
         }
@@ -67,7 +68,7 @@ pub(super) unsafe extern "C" fn multiply(work: *const Work) {
 ///
 /// # Safety
 /// As for [`multiply`]; the tile begins inside the result.
-unsafe fn tile(product: &Product, gemm: &Gemm, tiles: &mut Tiles, [number, row, column]: [usize; 3]) {
+unsafe fn tile(product: &Product, gemm: &Gemm, tiles: &mut Tiles, number: usize, row: usize, column: usize) {
     let (height, width) = (ROWS.min(gemm.rows - row), COLUMNS.min(product.columns - column));
     let [left_type, right_type, result_type] = product.dtypes();
     tiles.result.fill(0.0);
@@ -84,9 +85,9 @@ unsafe fn tile(product: &Product, gemm: &Gemm, tiles: &mut Tiles, [number, row, 
             pitches: pitches(product.right, product.inner, product.columns),
         };
         // SAFETY: rows, columns and inner lie inside the factors.
-        unsafe { left.widen(left_type, [row..row + height, start..start + depth], &mut tiles.left) };
+        unsafe { left.widen(left_type, row..row + height, start..start + depth, &mut tiles.left) };
         // SAFETY: as above.
-        unsafe { right.widen(right_type, [start..start + depth, column..column + width], &mut tiles.right) };
+        unsafe { right.widen(right_type, start..start + depth, column..column + width, &mut tiles.right) };
         let (across, one) = (width as isize, 1);
         // SAFETY: the three tiles have room for these elements, row after row.
         unsafe {
@@ -154,7 +155,7 @@ impl Matrix {
     ///
     /// # Safety
     /// The part lies inside the factor, whose elements have this type.
-    unsafe fn widen(&self, dtype: Dtype, [rows, columns]: [std::ops::Range<usize>; 2], into: &mut [f32]) {
+    unsafe fn widen(&self, dtype: Dtype, rows: Range<usize>, columns: Range<usize>, into: &mut [f32]) {
         let width = columns.len();
         for (row, values) in rows.zip(into.chunks_exact_mut(width)) {
             for (column, value) in columns.clone().zip(values) {

@@ -14,51 +14,51 @@ use crate::variables::{CUBLASLT_LIBRARY, optional};
 const USUAL: [&str; 2] = ["libcublasLt.so.13", "libcublasLt.so.12"];
 
 /// A `cublasLtHandle_t`, a descriptor, a layout or a preference.
-pub(super) type Handle = *mut c_void;
+pub(super) type GemmHandle = *mut c_void;
 
 /// A `cublasLtMatmulAlgo_t`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct Algorithm([u64; 8]);
+pub(super) struct GemmAlgorithm([u64; 8]);
 
 /// A `cublasLtMatmulHeuristicResult_t`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct Found {
-    pub(super) algorithm: Algorithm,
+pub(super) struct FoundAlgorithm {
+    pub(super) algorithm: GemmAlgorithm,
     pub(super) workspace_bytes: usize,
     pub(super) state: i32,
     waves: f32,
     reserved: [i32; 4],
 }
 
-impl Found {
+impl FoundAlgorithm {
     pub(super) const NONE: Self =
-        Self { algorithm: Algorithm([0; 8]), workspace_bytes: 0, state: -1, waves: 0.0, reserved: [0; 4] };
+        Self { algorithm: GemmAlgorithm([0; 8]), workspace_bytes: 0, state: -1, waves: 0.0, reserved: [0; 4] };
 }
 
 // The size in cuBLASLt's header.
-const _: () = assert!(size_of::<Found>() == 96);
+const _: () = assert!(size_of::<FoundAlgorithm>() == 96);
 
 symbols! {
     always {
         cublasLtGetVersion: fn() -> usize;
         cublasLtGetStatusString: fn(i32) -> *const c_char;
-        cublasLtCreate: fn(*mut Handle) -> i32;
-        cublasLtDestroy: fn(Handle) -> i32;
-        cublasLtMatmulDescCreate: fn(*mut Handle, i32, i32) -> i32;
-        cublasLtMatmulDescDestroy: fn(Handle) -> i32;
-        cublasLtMatmulDescSetAttribute: fn(Handle, i32, *const c_void, usize) -> i32;
-        cublasLtMatrixLayoutCreate: fn(*mut Handle, i32, u64, u64, i64) -> i32;
-        cublasLtMatrixLayoutDestroy: fn(Handle) -> i32;
-        cublasLtMatrixLayoutSetAttribute: fn(Handle, i32, *const c_void, usize) -> i32;
-        cublasLtMatmulPreferenceCreate: fn(*mut Handle) -> i32;
-        cublasLtMatmulPreferenceDestroy: fn(Handle) -> i32;
-        cublasLtMatmulPreferenceSetAttribute: fn(Handle, i32, *const c_void, usize) -> i32;
-        cublasLtMatmulAlgoGetHeuristic: fn(Handle, Handle, Handle, Handle, Handle, Handle, Handle, i32, *mut Found, *mut i32) -> i32;
+        cublasLtCreate: fn(*mut GemmHandle) -> i32;
+        cublasLtDestroy: fn(GemmHandle) -> i32;
+        cublasLtMatmulDescCreate: fn(*mut GemmHandle, i32, i32) -> i32;
+        cublasLtMatmulDescDestroy: fn(GemmHandle) -> i32;
+        cublasLtMatmulDescSetAttribute: fn(GemmHandle, i32, *const c_void, usize) -> i32;
+        cublasLtMatrixLayoutCreate: fn(*mut GemmHandle, i32, u64, u64, i64) -> i32;
+        cublasLtMatrixLayoutDestroy: fn(GemmHandle) -> i32;
+        cublasLtMatrixLayoutSetAttribute: fn(GemmHandle, i32, *const c_void, usize) -> i32;
+        cublasLtMatmulPreferenceCreate: fn(*mut GemmHandle) -> i32;
+        cublasLtMatmulPreferenceDestroy: fn(GemmHandle) -> i32;
+        cublasLtMatmulPreferenceSetAttribute: fn(GemmHandle, i32, *const c_void, usize) -> i32;
+        cublasLtMatmulAlgoGetHeuristic: fn(GemmHandle, GemmHandle, GemmHandle, GemmHandle, GemmHandle, GemmHandle, GemmHandle, i32, *mut FoundAlgorithm, *mut i32) -> i32;
         cublasLtMatmul: fn(
-            Handle, Handle, *const c_void, *const c_void, Handle, *const c_void, Handle, *const c_void, *const c_void, Handle,
-            *mut c_void, Handle, *const Algorithm, *mut c_void, usize, *mut c_void
+            GemmHandle, GemmHandle, *const c_void, *const c_void, GemmHandle, *const c_void, GemmHandle, *const c_void, *const c_void, GemmHandle,
+            *mut c_void, GemmHandle, *const GemmAlgorithm, *mut c_void, usize, *mut c_void
         ) -> i32;
     }
     later {}
@@ -68,14 +68,14 @@ symbols! {
 const WHAT: &str = "a product on a GPU";
 
 /// cuBLASLt, loaded. Never unloaded.
-pub(super) struct Library {
+pub(super) struct GemmLibrary {
     pub(super) symbols: Symbols,
     /// The library's version number: 120900 is 12.9.0.
     pub(super) version: usize,
     pub(super) name: String,
 }
 
-impl Library {
+impl GemmLibrary {
     /// Loads the library that `SYMMETRA_CUBLASLT_LIBRARY` names, else the first that the dynamic loader finds.
     pub(super) fn find() -> Result<Self> {
         let named = optional(CUBLASLT_LIBRARY)?.map(OsString::from);
@@ -120,7 +120,7 @@ impl Library {
     }
 }
 
-impl fmt::Debug for Library {
+impl fmt::Debug for GemmLibrary {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.name)
     }

@@ -8,13 +8,13 @@ use parking_lot::Mutex;
 
 use super::cublaslt::{CublasLt, WORKSPACE_BYTES};
 use super::gemm::Gemm;
-use super::host::{self, Work};
+use super::host::{self, HostGemm};
 use super::product::Product;
 use super::tensor::{Tensor, check, too_large};
 use crate::device::{Device, DeviceKind, HostShape};
 use crate::error::{Error, Result};
 use crate::memory::DeviceBuffer;
-use crate::stream::{HostLaunch, Order, Queue, Recording, Target};
+use crate::stream::{HostLaunch, Queue, Recording, StreamOrder, Target};
 use crate::sys::device::HostKernel;
 
 const CALL: &str = "launch a product";
@@ -41,31 +41,31 @@ pub struct Multiplier(Arc<Inner>);
 
 struct Inner {
     device: Device,
-    engine: Engine,
+    engine: GemmEngine,
 }
 
-enum Engine {
+enum GemmEngine {
     /// With the order of eager calls.
-    Host(Box<Mutex<Order>>),
-    Gpu(Box<Gpu>),
+    Host(Box<Mutex<StreamOrder>>),
+    GpuEngine(Box<GpuEngine>),
 }
 
 /// cuBLASLt with the memory for sums that it splits among blocks.
-struct Gpu {
+struct GpuEngine {
     library: CublasLt,
-    eager: Mutex<Eager>,
-    captured: Mutex<Captured>,
+    eager: Mutex<EagerWorkspace>,
+    captured: Mutex<CaptureWorkspace>,
 }
 
 /// The workspace and the order that eager calls share.
-struct Eager {
+struct EagerWorkspace {
     workspace: DeviceBuffer<u8>,
-    order: Order,
+    order: StreamOrder,
 }
 
 /// The last capture, by its number, and the workspace of its graph.
 #[derive(Default)]
-struct Captured {
+struct CaptureWorkspace {
     recording: u64,
     workspace: Weak<DeviceBuffer<u8>>,
 }
@@ -79,12 +79,18 @@ impl Multiplier {
     /// or the runtime fails.
     pub fn new(device: &Device) -> Result<Self> {
         let engine = match device.kind() {
-            DeviceKind::Host => Engine::Host(Box::new(Mutex::new(Order::new(device)?))),
+            DeviceKind::Host => GemmEngine::Host(Box::new(Mutex::new(StreamOrder::new(device)?))),
             DeviceKind::Cuda => {
                 let library = CublasLt::new(device)?;
-                let eager =
-                    Eager { workspace: DeviceBuffer::new(device, WORKSPACE_BYTES)?, order: Order::new(device)? };
-                Engine::Gpu(Box::new(Gpu { library, eager: Mutex::new(eager), captured: Mutex::default() }))
+                let eager = EagerWorkspace {
+                    workspace: DeviceBuffer::new(device, WORKSPACE_BYTES)?,
+                    order: StreamOrder::new(device)?,
+                };
+                GemmEngine::GpuEngine(Box::new(GpuEngine {
+                    library,
+                    eager: Mutex::new(eager),
+                    captured: Mutex::default(),
+                }))
             }
             kind @ DeviceKind::Hip => {
                 return Err(Error::unsupported(
@@ -99,8 +105,8 @@ impl Multiplier {
     /// The implementation: a library with its version and the name by which it was loaded, or the crate on the CPU.
     pub fn library(&self) -> &str {
         match &self.0.engine {
-            Engine::Host(_) => "matrixmultiply",
-            Engine::Gpu(gpu) => gpu.library.name(),
+            GemmEngine::Host(_) => "matrixmultiply",
+            GemmEngine::GpuEngine(gpu) => gpu.library.name(),
         }
     }
 
@@ -146,8 +152,8 @@ impl Multiplier {
     pub(crate) fn check(&self, product: &Product, rows: usize, operands: &[Tensor<'_>; 3]) -> Result<()> {
         check(product, rows, operands, &self.0.device)?;
         match &self.0.engine {
-            Engine::Host(_) => Ok(()),
-            Engine::Gpu(gpu) => gpu.library.check(product),
+            GemmEngine::Host(_) => Ok(()),
+            GemmEngine::GpuEngine(gpu) => gpu.library.check(product),
         }
     }
 
@@ -161,7 +167,7 @@ impl Multiplier {
             return Err(too_large(rows));
         }
         match &self.0.engine {
-            Engine::Gpu(gpu) if rows > 0 => gpu.library.prepare(product, rows, whole_sums),
+            GemmEngine::GpuEngine(gpu) if rows > 0 => gpu.library.prepare(product, rows, whole_sums),
             _ => Ok(()),
         }
     }
@@ -201,8 +207,8 @@ impl Multiplier {
     /// The memory of the product lives until the queue has done the work.
     unsafe fn multiply(&self, product: &Product, gemm: &Gemm, whole_sums: bool, queue: Target<'_>) -> Result<()> {
         match &self.0.engine {
-            Engine::Host(order) => {
-                let work = Work { product: *product, gemm: *gemm };
+            GemmEngine::Host(order) => {
+                let work = HostGemm { product: *product, gemm: *gemm };
                 let launch = HostLaunch { call: CALL, shape: HostShape::default(), shared_bytes: 0 };
                 let mut order = order.lock();
                 order.order_call(queue)?;
@@ -211,12 +217,12 @@ impl Multiplier {
                 launched.and(order.end_call(queue))
             }
             // SAFETY: passed on.
-            Engine::Gpu(gpu) => unsafe { gpu.multiply(&self.0, (product, gemm), whole_sums, queue) },
+            GemmEngine::GpuEngine(gpu) => unsafe { gpu.multiply(&self.0, product, gemm, whole_sums, queue) },
         }
     }
 }
 
-impl Gpu {
+impl GpuEngine {
     /// Enqueues a product that was checked.
     ///
     /// # Safety
@@ -224,7 +230,8 @@ impl Gpu {
     unsafe fn multiply(
         &self,
         owner: &Arc<Inner>,
-        (product, gemm): (&Product, &Gemm),
+        product: &Product,
+        gemm: &Gemm,
         whole_sums: bool,
         queue: Target<'_>,
     ) -> Result<()> {
@@ -233,7 +240,7 @@ impl Gpu {
             queue.enqueue(CALL, |raw| {
                 // SAFETY: the memory of the operands is valid by the caller's promise; the workspace belongs to this order of
                 // calls, or to the graph, which lives until its work is done.
-                multiplied = unsafe { self.library.enqueue((product, gemm), whole_sums, workspace, raw.raw()) };
+                multiplied = unsafe { self.library.enqueue(product, gemm, whole_sums, workspace, raw.raw()) };
                 0
             })
         };
@@ -258,7 +265,7 @@ impl Gpu {
         let made = Arc::new(DeviceBuffer::new(&owner.device, WORKSPACE_BYTES)?);
         recording.keep(made.clone());
         recording.keep(owner.clone());
-        *captured = Captured { recording: recording.id(), workspace: Arc::downgrade(&made) };
+        *captured = CaptureWorkspace { recording: recording.id(), workspace: Arc::downgrade(&made) };
         Ok(made)
     }
 }

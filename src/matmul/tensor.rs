@@ -7,7 +7,7 @@ use super::product::{F8_UNIT, Product, Scaling};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::{Operand, WithView};
-use crate::op::{Held, check_apart, span};
+use crate::op::{Held, NamedSpan, check_apart, span};
 use crate::types::{Dtype, Element};
 
 /// An operand of a GEMM. Its element type is checked at run time.
@@ -114,7 +114,8 @@ pub(super) fn check(product: &Product, rows: usize, operands: &[Tensor<'_>; 3], 
         [("the left factor's scales", left.scales.as_ref()), ("the right factor's scales", right.scales.as_ref())];
     for (name, held) in read.chain(scales).chain([("the bias", right.bias.as_ref())]) {
         if let Some(held) = held {
-            check_apart(("the result", place(&result.memory)), (name, place(held)), None)?;
+            let written = NamedSpan::new("the result", place(&result.memory));
+            check_apart(written, NamedSpan::new(name, place(held)), None)?;
         }
     }
     Ok(())

@@ -12,7 +12,7 @@ use super::host_copies::plain_copies;
 use super::operand::{Operand, Place, Sealed, View};
 use super::owner::Owner;
 use super::plain::{Ref, size_bytes};
-use super::pools::{Entry, Pools};
+use super::pools::{PoolEntry, Pools};
 use super::range::within;
 use super::registration::{Pointer, Registration, register};
 use crate::bootstrap::hello::tell;
@@ -24,7 +24,7 @@ use crate::types::Element;
 /// Memory of the program, registered for collectives. Every rank registers its own memory, of equal length.
 ///
 /// If every rank's memory can be shared, peers address it directly (zero-copy). If the memory of one rank cannot be
-/// shared (pool, mapped by address ranges, managed, host memory), nothing is exported and messages pass through the
+/// shared (pool, managed, host memory), nothing is exported and messages pass through the
 /// arena, with equal results. [`is_shared`](Self::is_shared) returns which case applies.
 ///
 /// An operand of a call may be the whole memory, a [`slice`](Self::slice), [elements](Self::elements) of any type at a
@@ -35,14 +35,14 @@ use crate::types::Element;
 /// differs. All ranks drop this object between the same calls. After that, an operand by address is plain memory again.
 pub struct Adopted<'a, T: Element> {
     /// Declared first: it is dropped before the registration, so that no call finds memory without one.
-    _entry: Entry,
+    _entry: PoolEntry,
     memory: Ref<'a, T>,
     registration: Option<Arc<Registration>>,
 }
 
 impl<'a, T: Element> Adopted<'a, T> {
     /// Registers `memory`. Collective. An error in `memory` is reported to all ranks.
-    pub(crate) fn new((arena, pools): (&Arc<Arena>, &Arc<Pools>), memory: Result<Ref<'a, T>>) -> Result<Self> {
+    pub(crate) fn new(arena: &Arc<Arena>, pools: &Arc<Pools>, memory: Result<Ref<'a, T>>) -> Result<Self> {
         let own = memory.and_then(|memory| {
             arena.group().device().check_same("the memory", memory.device())?;
             memory.view().check_writable("the memory to adopt")?;
@@ -52,16 +52,19 @@ impl<'a, T: Element> Adopted<'a, T> {
         let (memory, registration) = agreed?;
         let view = memory.view();
         let (address, bytes) = (view.address, view.elems * size_of::<T>());
-        let pointer = Pointer { registration: &registration, address, bytes, owner: view.owner.cloned() };
+        let owner = view.owner.cloned();
+        let pointer = Pointer { registration: &registration, address, bytes, owner, by_pieces: true };
         let shared = register(arena, &[pointer], &[])?;
         let registration = shared.first().copied().unwrap_or(false).then(|| Arc::new(registration));
-        Ok(Self { _entry: Entry::new((arena, pools), (address, bytes), registration.as_ref()), memory, registration })
+        let entry = PoolEntry::new(arena, pools, address, bytes, registration.as_ref());
+        Ok(Self { _entry: entry, memory, registration })
     }
 
     /// Registers `memory`; this rank addresses the memory of all ranks by `peers`. Collective. An error in `memory` or
     /// `peers` is reported to all ranks.
     pub(crate) fn mapped(
-        (arena, pools): (&Arc<Arena>, &Arc<Pools>),
+        arena: &Arc<Arena>,
+        pools: &Arc<Pools>,
         memory: Result<Ref<'a, T>>,
         peers: &[*mut T],
     ) -> Result<Self> {
@@ -75,15 +78,12 @@ impl<'a, T: Element> Adopted<'a, T> {
         });
         let agreed = group.exchange(|mesh, deadline| mesh.agree("adopt mapped memory", own, deadline));
         let (memory, addresses, registration) = agreed?;
-        check_alike(group, &Told { elems: memory.len(), dtype: T::DTYPE.to_string() })?;
+        check_alike(group, &AdoptedShape { elems: memory.len(), dtype: T::DTYPE.to_string() })?;
         let written = arena.write_table(registration.slot(), &addresses);
         group.exchange(|mesh, deadline| mesh.agree("adopt mapped memory", written, deadline))?;
-        let (whole, registration) = ((memory.as_raw().cast(), memory.len() * size_of::<T>()), Arc::new(registration));
-        Ok(Self {
-            _entry: Entry::new((arena, pools), whole, Some(&registration)),
-            memory,
-            registration: Some(registration),
-        })
+        let (bytes, registration) = (memory.len() * size_of::<T>(), Some(Arc::new(registration)));
+        let entry = PoolEntry::new(arena, pools, memory.as_raw().cast(), bytes, registration.as_ref());
+        Ok(Self { _entry: entry, memory, registration })
     }
 
     /// Elements `range` of the memory. Every rank must use the same range in one operation.
@@ -174,19 +174,19 @@ plain_copies! { AdoptedSlice<'a, T>, borrow }
 
 /// The properties of mapped memory that ranks compare.
 #[derive(PartialEq, Eq, Serialize, Deserialize)]
-struct Told {
+struct AdoptedShape {
     elems: usize,
     dtype: String,
 }
 
 /// Refuses memory whose length or type differs between ranks.
-fn check_alike(group: &Group, own: &Told) -> Result<()> {
+fn check_alike(group: &Group, own: &AdoptedShape) -> Result<()> {
     let told = group.exchange(|mesh, deadline| tell(mesh, "to adopt mapped memory", own, deadline))?;
     let Some((first, others)) = told.split_first() else { return Ok(()) };
     match others.iter().zip(1..).find(|(theirs, _)| *theirs != first) {
         None => Ok(()),
         Some((theirs, rank)) => {
-            let words = |told: &Told| format!("{} {}", told.elems, told.dtype);
+            let words = |told: &AdoptedShape| format!("{} {}", told.elems, told.dtype);
             let what = "the mapped memory that is adopted".to_owned();
             let (ours, theirs) = (words(first), words(theirs));
             Err(group.placed(Error::Mismatch { what, against: 0, ours, rank, theirs }))

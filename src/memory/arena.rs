@@ -2,32 +2,35 @@
 //!
 //! Invariants that the SAFETY comments of `memory` and `collective` cite:
 //! * *Liveness*: this rank's memory and every peer's mapping live until the arena is dropped or closed. Closing waits
-//!   for calls that have entered the group, then for the device; no call enters afterwards ([`Group::enter`]).
+//!   for calls that have entered the group, then for the device; no call enters afterwards ([`Group::enter`]). While
+//!   graphs of streams' owners hold the arena, closing unmaps nothing.
 //! * *Exclusion*: regions are disjoint. A heap block is reused only after every rank has dropped it and all devices are
 //!   idle.
 //! * *Bounds*: every address that is returned is an offset inside the layout, checked when it is computed.
 #![allow(unsafe_code)]
 
+mod ending;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::block::Block;
+use super::block::BlockShare;
 use super::guard::{Guards, PATTERN};
 use super::heap::{BlockId, Heap};
 use super::layout::{ArenaLayout, Region};
 use super::mapping::{Mapping, exchange};
 use super::multicast::{self, Bound, Opened};
-use super::owner::{Borrowed, Owner};
+use super::owner::{KeptMemory, Owner};
 use super::slots::{Bases, Retired, Slots};
-use crate::bootstrap::Bootstrap;
 use crate::bootstrap::hello::tell;
-use crate::device::{DeviceKind, Memory};
+use crate::device::{Allocation, DeviceKind};
 use crate::error::{Error, Result};
-use crate::group::{Group, MAX_WORLD_SIZE};
+use crate::group::{Announced, Group, LastCall, MAX_WORLD_SIZE};
 use crate::kernel::args;
 use crate::stream::Stream;
 
@@ -35,7 +38,7 @@ pub(crate) struct Arena {
     group: Group,
     layout: ArenaLayout,
     guards: Guards,
-    memory: Arc<Memory>,
+    memory: Arc<Allocation>,
     /// The multicast object over the arenas, or the reason why there is none.
     multicast: Opened<Bound>,
     /// Peers' mappings; emptied when the group closes.
@@ -49,11 +52,13 @@ pub(crate) struct Arena {
     slots: Mutex<Slots>,
     /// Plain memory of this rank that other processes have mapped, by token. It must not be freed before they unmap it.
     lent: Mutex<Vec<(u64, Owner)>>,
+    /// The graphs of streams' owners that may use the memory of the group.
+    graphs: AtomicUsize,
 }
 
 /// A rank's request in the next collective allocation.
 #[derive(Serialize, Deserialize)]
-struct Wish {
+struct ArenaRequest {
     bytes: u64,
     dropped: BTreeSet<BlockId>,
 }
@@ -87,8 +92,9 @@ impl Arena {
             heap: Arc::new(Mutex::new(Heap::new(layout.heap))),
             slots: Mutex::new(Slots::new(group.config().registrations)),
             lent: Mutex::default(),
+            graphs: AtomicUsize::new(0),
         };
-        let filled = arena.write_table(0, &arena.bases.0);
+        let filled = arena.write_table(0, &arena.bases.0).and_then(|()| arena.place_records());
         group.exchange(|mesh, deadline| mesh.agree("fill the peer table", filled, deadline))?;
         Ok(Arc::new(arena))
     }
@@ -136,10 +142,12 @@ impl Arena {
         self.multicast.as_ref().map_err(String::as_str)
     }
 
-    /// Wait parameters of kernels: the deadline is `first_use` when `first`, else `steady`.
-    pub(crate) fn wait(&self, first: bool) -> args::Wait {
-        let deadlines = self.group.config().deadlines;
-        self.wait_for(if first { deadlines.first_use } else { deadlines.steady })
+    /// Wait parameters of the kernels of a call: the deadline is `first_use` if the call is the first on the device, else
+    /// `steady`.
+    pub(crate) fn wait(&self, call: impl Into<Announced>) -> args::Wait {
+        let (deadlines, call) = (self.group.config().deadlines, call.into());
+        let wait = self.wait_for(if call.is_first { deadlines.first_use } else { deadlines.steady });
+        args::Wait { timeout_ns: wait.timeout_ns | u64::from(call.label) << args::kTimeoutBits, ..wait }
     }
 
     /// Wait parameters of a kernel that may wait for `timeout`.
@@ -147,14 +155,15 @@ impl Arena {
         args::Wait {
             status: self.group.status_address().cast(),
             progress: self.own(self.layout.progress.offset).cast(),
-            timeout_ns: u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX),
+            // Settings are at most 24 h, which leaves the bits of the label free.
+            timeout_ns: u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX).min((1 << args::kTimeoutBits) - 1),
         }
     }
 
     /// Allocates a zeroed block of `content_bytes`, plus padding and `pad_bytes`, at one offset on all ranks. An error
     /// in `content_bytes` is reported to all ranks. Collective. Frees the blocks that every rank has dropped, after a
     /// wait for the device.
-    pub(super) fn allocate(&self, content_bytes: Result<u64>, pad_bytes: u64) -> Result<(Arc<Block>, Region)> {
+    pub(super) fn allocate(&self, content_bytes: Result<u64>, pad_bytes: u64) -> Result<(Arc<BlockShare>, Region)> {
         self.allocate_with(content_bytes, pad_bytes, || self.drain(), |region| self.zero(region))
     }
 
@@ -164,9 +173,9 @@ impl Arena {
         pad_bytes: u64,
         drain: impl FnOnce() -> Result<()>,
         zero: impl FnOnce(Region) -> Result<()>,
-    ) -> Result<(Arc<Block>, Region)> {
+    ) -> Result<(Arc<BlockShare>, Region)> {
         let wished = content_bytes.as_ref().copied().unwrap_or(u64::MAX);
-        let wish = Wish { bytes: wished, dropped: self.heap.lock().dropped().clone() };
+        let wish = ArenaRequest { bytes: wished, dropped: self.heap.lock().dropped().clone() };
         let wishes = self.group.exchange(|mesh, deadline| tell(mesh, "to make symmetric memory", &wish, deadline))?;
         let content_bytes = content_bytes?;
         let bytes = self.guards.block_bytes(content_bytes, pad_bytes);
@@ -190,7 +199,7 @@ impl Arena {
             ),
         });
         drop(heap);
-        let block = block.map(|(id, region)| (Arc::new(Block::new(&self.heap, id, &self.memory)), (id, region)));
+        let block = block.map(|(id, region)| (Arc::new(BlockShare::new(&self.heap, id, &self.memory)), (id, region)));
         let zeroed = drained.and(intact).and(block).and_then(|(block, (id, region))| {
             let content = self.guards.divide(id, region, content_bytes, pad_bytes);
             zero(region)?;
@@ -218,7 +227,7 @@ impl Arena {
     }
 
     /// Keeps the owners and mappings of the memory that a table addresses.
-    pub(super) fn attach(&self, slot: u32, keep: Vec<Borrowed>) {
+    pub(super) fn attach(&self, slot: u32, keep: Vec<KeptMemory>) {
         self.slots.lock().used.entry(slot).or_default().extend(keep);
     }
 
@@ -296,48 +305,6 @@ impl Arena {
         self.slots.lock().addresses.get(&slot).map(|addresses| addresses.0[rank])
     }
 
-    /// Closes the group's memory: waits for the device, unmaps peers' memory, and lets peers free theirs. Blocks.
-    pub(crate) fn close(&self) -> Result<()> {
-        self.group.begin_close()?;
-        self.drain()?;
-        // The device's work may have failed, or may have waited for a rank that died.
-        self.group.settle()?;
-        self.let_go();
-        self.group.exchange_unchecked(|mesh, deadline| mesh.barrier(deadline))?;
-        // After the barrier no peer writes here any more.
-        let intact = self.check_guards();
-        // Peers may still be in the barrier, and a process may end before the last clone is dropped: the goodbye
-        // distinguishes this from a death.
-        self.group.hang_up();
-        let lent = std::mem::take(&mut *self.lent.lock());
-        drop(lent);
-        intact
-    }
-
-    /// Leaves the group without the peers: waits for the device, unmaps peers' memory, and disconnects. Needs no peer.
-    pub(crate) fn depart(&self) -> Result<()> {
-        self.group.begin_close()?;
-        let finished = self.drain().and_then(|()| self.group.finished());
-        // After a failure kernels may still be running; the arena waits for them when it is dropped.
-        if finished.is_ok() {
-            self.let_go();
-        }
-        self.group.hang_up();
-        finished
-    }
-
-    /// Unmaps peers' memory, multicast first. The device has no more work of the group.
-    fn let_go(&self) {
-        drop(self.multicast().ok().and_then(Bound::take));
-        let peers = std::mem::take(&mut *self.peers.lock());
-        let mut slots = self.slots.lock();
-        // The device has no more work, so tables that were retired during the wait are freed too.
-        let (used, retired) = (std::mem::take(&mut slots.used), std::mem::take(&mut slots.retired));
-        drop(slots);
-        drop((peers, used, retired));
-        self.drop_idle();
-    }
-
     /// Waits for the device, whose waits are bounded, and frees the tables that were retired before.
     fn drain(&self) -> Result<()> {
         let before = self.slots.lock().retirements;
@@ -380,6 +347,32 @@ impl Arena {
         Ok(bytes)
     }
 
+    /// Writes the address of the ring of the times of calls, if calls are timed.
+    fn place_records(&self) -> Result<()> {
+        if !self.group.is_timed() {
+            return Ok(());
+        }
+        let place = std::mem::offset_of!(args::Progress, times) + std::mem::offset_of!(args::Times, records);
+        let address = self.group.records_address() as u64;
+        self.copy_in(self.own(self.layout.progress.offset + place as u64), &address.to_ne_bytes())
+    }
+
+    /// Records the times of the last call, if calls are timed. The device has no call of the group in progress. Blocks for two
+    /// copies. They differ if a graph that a stream's owner launches makes a call meanwhile, which then writes the record. If the
+    /// device refuses a copy, observers miss the call.
+    pub(crate) fn complete_times(&self) {
+        if !self.group.is_timed() {
+            return;
+        }
+        let copy = || self.copy_out(self.layout.progress).ok();
+        if let (Some(first), Some(last)) = (copy(), copy())
+            && first == last
+            && let Ok(progress) = bytemuck::try_pod_read_unaligned(&first)
+        {
+            self.group.complete_times(&LastCall::of(progress));
+        }
+    }
+
     fn copy_in(&self, to: *mut u8, bytes: &[u8]) -> Result<()> {
         // SAFETY: `to` is inside the own arena (bounds, liveness); `bytes` outlives the copy.
         let copy = |raw: &crate::sys::device::Stream| unsafe { raw.copy(to, bytes.as_ptr(), bytes.len()) };
@@ -387,42 +380,10 @@ impl Arena {
     }
 }
 
-impl Drop for Arena {
-    /// Never fails and needs no peer. Stops this rank's kernels and waits for the device. If the wait fails, it leaks
-    /// the memory that a kernel may still use, because unmapping memory in use is worse.
-    fn drop(&mut self) {
-        // A forked child must not stop the device of its parent.
-        if !self.group.device().is_here() {
-            return;
-        }
-        self.group.stop_own_device();
-        if let Err(error) = self.group.device().synchronize() {
-            crate::log!(WARN, "the device of {:?} does not settle, the arena is leaked: {error}", self.group);
-            std::mem::forget(self.multicast().ok().and_then(Bound::take));
-            std::mem::forget(std::mem::take(self.peers.get_mut()));
-            let slots = self.slots.get_mut();
-            std::mem::forget((std::mem::take(&mut slots.used), std::mem::take(&mut slots.retired)));
-            std::mem::forget(std::mem::take(&mut slots.idle));
-            std::mem::forget(self.memory.clone());
-            self.group.leak_status();
-        }
-        let lent = std::mem::take(self.lent.get_mut());
-        let buffers = lent.len();
-        if buffers > 0 && !self.group.config().silence {
-            crate::log!(
-                WARN,
-                "not every rank closed {:?}: {buffers} plain buffers that others map are leaked",
-                self.group
-            );
-        }
-        std::mem::forget(lent);
-    }
-}
-
 /// The blocks that every rank has dropped. If the requests differ, an error that is equal on all ranks.
-fn dropped_everywhere(wishes: Vec<Wish>) -> Result<BTreeSet<BlockId>> {
+fn dropped_everywhere(wishes: Vec<ArenaRequest>) -> Result<BTreeSet<BlockId>> {
     let mut wishes = wishes.into_iter().enumerate();
-    let Some((_, Wish { bytes, dropped: mut everywhere })) = wishes.next() else { return Ok(BTreeSet::new()) };
+    let Some((_, ArenaRequest { bytes, dropped: mut everywhere })) = wishes.next() else { return Ok(BTreeSet::new()) };
     for (rank, wish) in wishes {
         if wish.bytes != bytes {
             let what = "the bytes of a symmetric buffer".to_owned();
@@ -439,8 +400,8 @@ fn too_large(bytes: u64) -> Error {
 }
 
 /// Allocates this rank's arena and marks every packet as absent.
-fn allocate(group: &Group, (layout, guards): (&ArenaLayout, &Guards), bytes: usize) -> Result<(Memory, Stream)> {
-    let memory = Memory::shared(group.device(), bytes)?;
+fn allocate(group: &Group, (layout, guards): (&ArenaLayout, &Guards), bytes: usize) -> Result<(Allocation, Stream)> {
+    let memory = Allocation::shared(group.device(), bytes)?;
     let stream = Stream::new(group.device())?;
     let set = |region: Region, value| {
         fill(&stream, memory.address().wrapping_add(region.offset as usize), value, region.bytes)

@@ -5,24 +5,24 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::heap::{BlockId, Heap};
-use crate::device::Memory;
+use crate::device::Allocation;
 
 /// A share of a block. When this rank's last share is dropped, the rank releases the block.
 ///
 /// The block keeps the memory alive, not the arena: two arenas that hold each other's blocks would never be dropped.
-pub(super) struct Block {
+pub(super) struct BlockShare {
     heap: Arc<Mutex<Heap>>,
     id: BlockId,
-    memory: Arc<Memory>,
+    memory: Arc<Allocation>,
 }
 
-impl Block {
-    pub(super) fn new(heap: &Arc<Mutex<Heap>>, id: BlockId, memory: &Arc<Memory>) -> Self {
+impl BlockShare {
+    pub(super) fn new(heap: &Arc<Mutex<Heap>>, id: BlockId, memory: &Arc<Allocation>) -> Self {
         Self { heap: heap.clone(), id, memory: memory.clone() }
     }
 }
 
-impl Drop for Block {
+impl Drop for BlockShare {
     fn drop(&mut self) {
         if !self.memory.is_here() {
             return;

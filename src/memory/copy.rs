@@ -25,7 +25,7 @@ pub fn copy<'op, T: Element>(
     to: impl Operand<'op, T>,
     queue: impl Queue<'op>,
 ) -> Result<()> {
-    enqueue_copy("copy", [&from.view(), &to.view()], T::DTYPE, Target::of(&queue))
+    enqueue_copy("copy", &from.view(), &to.view(), T::DTYPE, Target::of(&queue))
 }
 
 /// Enqueues a copy of all elements of `from`, memory of the host, into `to`, on a stream or in a capture. Returns
@@ -38,7 +38,7 @@ pub fn copy_from_host<'op, T: Element>(
     to: impl Operand<'op, T>,
     queue: impl Queue<'op>,
 ) -> Result<()> {
-    enqueue_copy("copy from the host", [&from.view(T::DTYPE), &to.view()], T::DTYPE, Target::of(&queue))
+    enqueue_copy("copy from the host", &from.view(T::DTYPE), &to.view(), T::DTYPE, Target::of(&queue))
 }
 
 /// Enqueues a copy of all elements of `from` into `to`, memory of the host, on a stream or in a capture. Returns
@@ -51,13 +51,14 @@ pub fn copy_to_host<'op, T: Element>(
     to: &'op HostBuffer<T>,
     queue: impl Queue<'op>,
 ) -> Result<()> {
-    enqueue_copy("copy to the host", [&from.view(), &to.view(T::DTYPE)], T::DTYPE, Target::of(&queue))
+    enqueue_copy("copy to the host", &from.view(), &to.view(T::DTYPE), T::DTYPE, Target::of(&queue))
 }
 
 /// Enqueues a copy named `what` of all elements of the first operand into the second, on the device of the queue.
 pub(crate) fn enqueue_copy(
     what: &'static str,
-    [from, to]: [&View<'_>; 2],
+    from: &View<'_>,
+    to: &View<'_>,
     dtype: Dtype,
     queue: Target<'_>,
 ) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::group::Config;
-use crate::kernel::args;
+use crate::kernel::{PACKET_BYTES, args};
 
 /// Number of independent channels of a signal pad.
 pub const SIGNAL_CHANNELS: usize = 16;
@@ -33,7 +33,8 @@ pub(crate) fn escaped_room(bytes: u64) -> u64 {
 }
 
 /// Data bytes of a group of units of escaped packets.
-const ESCAPED_GROUP_BYTES: u64 = args::kEscapedGroupUnits as u64 * args::kEscapedUnitPackets as u64 * PACKET_BYTES;
+const ESCAPED_GROUP_BYTES: u64 =
+    args::kEscapedGroupUnits as u64 * args::kEscapedUnitPackets as u64 * PACKET_BYTES as u64;
 
 /// The alignment of every region.
 pub(crate) const ALIGN: u64 = 256;
@@ -105,18 +106,17 @@ pub(crate) struct ArenaLayout {
     pub(crate) guard_bytes: u64,
 }
 
-const PACKET_BYTES: u64 = 16;
 const LL_DATA_BYTES: u64 = 8;
 const SENTINEL_DATA_BYTES: u64 = 16;
 
 /// Places regions one after the other, each followed by a guard.
-struct Cursor {
+struct LayoutCursor {
     at: u64,
     guard_bytes: u64,
     guards: Vec<Region>,
 }
 
-impl Cursor {
+impl LayoutCursor {
     fn take(&mut self, bytes: u64) -> Result<Region> {
         let overflow = || Error::invalid("the arena", format!("{} + {bytes} bytes", self.at), "it must fit 64 bits");
         let region = Region { offset: self.at, bytes };
@@ -136,7 +136,7 @@ impl Cursor {
     /// Reserves `buffers` rotating buffers, each with a slot for every source of every hop.
     fn scratch(&mut self, buffers: u64, sources: u64, slot_packets: u64, max_bytes: u64) -> Result<Scratch> {
         let state = self.state()?;
-        let region = self.take(buffers * sources * slot_packets * PACKET_BYTES)?;
+        let region = self.take(buffers * sources * slot_packets * PACKET_BYTES as u64)?;
         Ok(Scratch { region, state, slot_packets, max_bytes })
     }
 
@@ -144,9 +144,9 @@ impl Cursor {
     /// through the queues.
     fn ring(&mut self, bytes: u64) -> Result<Scratch> {
         let slots = u64::from(args::kRingChannels * args::kRingSlots);
-        let slot_packets = bytes / PACKET_BYTES / slots;
+        let slot_packets = bytes / PACKET_BYTES as u64 / slots;
         let state = self.state()?;
-        let region = self.take(u64::from(args::kRingQueuesOffset) + slots * slot_packets * PACKET_BYTES)?;
+        let region = self.take(u64::from(args::kRingQueuesOffset) + slots * slot_packets * PACKET_BYTES as u64)?;
         Ok(Scratch { region, state, slot_packets, max_bytes: u64::MAX })
     }
 
@@ -157,15 +157,15 @@ impl Cursor {
         const LEAST_SLOT_BYTES: u64 = 4096;
         // An eighth for the streams.
         let streams = (bytes / 8 / LEAST_STREAM_BYTES).clamp(1, args::kPairStreams.into());
-        let room = bytes / 8 / streams / PACKET_BYTES;
+        let room = bytes / 8 / streams / PACKET_BYTES as u64;
         let stream_packets = (1 << room.max(1).ilog2()).clamp(args::kLeastStreamPackets.into(), MOST_STREAM_PACKETS);
-        let queues = bytes - streams * stream_packets * PACKET_BYTES;
+        let queues = bytes - streams * stream_packets * PACKET_BYTES as u64;
         let most = if world > 8 { args::kPairChannels / 2 } else { args::kPairChannels };
         let channels = (queues / LEAST_SLOT_BYTES / u64::from(args::kPairSlots)).clamp(1, most.into());
         let slots = channels * u64::from(args::kPairSlots);
-        let slot_packets = queues / PACKET_BYTES / slots;
+        let slot_packets = queues / PACKET_BYTES as u64 / slots;
         let counts = self.take(u64::from(args::kPairCounts) * size_of::<u32>() as u64)?;
-        let each = (streams * stream_packets + slots * slot_packets) * PACKET_BYTES;
+        let each = (streams * stream_packets + slots * slot_packets) * PACKET_BYTES as u64;
         let region = self.take(u64::from(args::kPairStreamsOffset) + (world - 1) * each)?;
         let [streams, stream_packets, channels, slot_packets] =
             [streams, stream_packets, channels, slot_packets].map(|number| number as u32);
@@ -182,11 +182,11 @@ impl ArenaLayout {
     /// The layout, and the guards after its regions.
     pub(crate) fn guarded(world_size: usize, config: &Config) -> Result<(Self, Vec<Region>)> {
         let (world, config) = (world_size as u64, &*config.of_world(world_size));
-        let mut cursor = Cursor { at: 0, guard_bytes: config.guard_bytes, guards: Vec::new() };
+        let mut cursor = LayoutCursor { at: 0, guard_bytes: config.guard_bytes, guards: Vec::new() };
         let progress = cursor.take(size_of::<args::Progress>() as u64)?;
         let tables = cursor.take(u64::from(config.registrations) * size_of::<args::PeerTable>() as u64)?;
         let flag_bytes = u64::from(args::kMaxBlocks) * u64::from(args::kMaxWorld) * 4;
-        let flags = cursor.scratch(1, 1, flag_bytes.div_ceil(PACKET_BYTES), u64::MAX)?;
+        let flags = cursor.scratch(1, 1, flag_bytes.div_ceil(PACKET_BYTES as u64), u64::MAX)?;
         let meet = cursor.scratch(2, u64::from(args::kMaxWorld), 2, u64::MAX)?;
         let agree = cursor.scratch(2, u64::from(args::kMaxWorld), 2, u64::MAX)?;
         let counts = cursor.scratch(2, u64::from(args::kMaxWorld), 4, u64::MAX)?;

@@ -4,6 +4,7 @@ mod adopted;
 mod arena;
 mod block;
 mod copy;
+mod exported;
 mod guard;
 mod heap;
 mod host_copies;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bootstrap::hello::tell;
 use crate::bootstrap::mesh::Mesh;
-use crate::device::{Memory, Multicast};
+use crate::device::{Allocation, MulticastSupport};
 use crate::error::{Error, Result};
 use crate::group::{Group, Multicast as Asked, unavailable};
 use crate::kernel::args;
@@ -22,7 +22,7 @@ pub(super) type Opened<T> = std::result::Result<T, String>;
 /// The multicast object to which this rank's arena is bound.
 pub(crate) struct Bound {
     /// `None` after the group closes.
-    object: Mutex<Option<Multicast>>,
+    object: Mutex<Option<MulticastSupport>>,
     address: Address,
 }
 
@@ -35,7 +35,7 @@ unsafe impl Send for Address {}
 unsafe impl Sync for Address {}
 
 impl Bound {
-    fn new(object: Multicast) -> Self {
+    fn new(object: MulticastSupport) -> Self {
         Self { address: Address(object.address()), object: Mutex::new(Some(object)) }
     }
 
@@ -46,14 +46,14 @@ impl Bound {
     }
 
     /// Ends the use of the object: dropping it unmaps and unbinds.
-    pub(super) fn take(&self) -> Option<Multicast> {
+    pub(super) fn take(&self) -> Option<MulticastSupport> {
         self.object.lock().take()
     }
 }
 
 /// A step of the opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum OpeningStep {
     Ask,
     Create,
     Share,
@@ -63,7 +63,7 @@ pub(super) enum Step {
     Map,
 }
 
-impl Step {
+impl OpeningStep {
     const fn name(self) -> &'static str {
         match self {
             Self::Ask => "use multicast",
@@ -79,7 +79,7 @@ impl Step {
 
 /// A rank's failure in a step.
 #[derive(Clone, Serialize, Deserialize)]
-struct Failure {
+struct StepFailure {
     why: String,
     /// The fabric manager has not configured the switches yet.
     early: bool,
@@ -122,7 +122,7 @@ impl Attempt {
 }
 
 /// Compares the outcomes of a step. All ranks succeed, or all have the failure of the lowest rank that failed.
-fn together<T>(mesh: &mut Mesh, attempt: Attempt, step: Step, own: Result<T>) -> Result<Result<T, Stopped>> {
+fn together<T>(mesh: &mut Mesh, attempt: Attempt, step: OpeningStep, own: Result<T>) -> Result<Result<T, Stopped>> {
     #[cfg(test)]
     let own = tests::fault(step).and(own);
     let failure = own.as_ref().err().map(|error| {
@@ -131,13 +131,13 @@ fn together<T>(mesh: &mut Mesh, attempt: Attempt, step: Step, own: Result<T>) ->
             Error::Unsupported { what, reason } if what == "multicast" => reason.clone(),
             error => error.to_string(),
         };
-        Failure { why, early }
+        StepFailure { why, early }
     });
     let all = tell(mesh, "to open multicast", &(failure, attempt.has_time()), attempt.deadline)?;
     let first = all.iter().enumerate().find_map(|(rank, (failure, _))| Some((rank, failure.as_ref()?)));
     Ok(match first {
         None => Ok(own?),
-        Some((rank, Failure { why, .. })) => Err(Stopped {
+        Some((rank, StepFailure { why, .. })) => Err(Stopped {
             why: format!("rank {rank} cannot {}: {why}", step.name()),
             again: all.iter().all(|(failure, has_time)| *has_time && failure.as_ref().is_none_or(|own| own.early)),
         }),
@@ -154,7 +154,12 @@ pub(super) fn prepare(group: &Group) -> Result<Opened<usize>> {
     }
     group.exchange(|mesh, deadline| {
         trying_again(deadline, |attempt| {
-            together(mesh, attempt, Step::Ask, permitted(refusal(), || Multicast::granularity(device, world)))
+            together(
+                mesh,
+                attempt,
+                OpeningStep::Ask,
+                permitted(refusal(), || MulticastSupport::granularity(device, world)),
+            )
         })
     })
 }
@@ -171,7 +176,7 @@ fn permitted(refusal: Result<Option<String>>, ask: impl FnOnce() -> Result<usize
 ///
 /// # Errors
 /// [`Error::Unsupported`], equal on all ranks, if the configuration requires multicast and the ranks cannot open it.
-pub(super) fn open(group: &Group, arena: &Arc<Memory>, prepared: Opened<usize>) -> Result<Opened<Bound>> {
+pub(super) fn open(group: &Group, arena: &Arc<Allocation>, prepared: Opened<usize>) -> Result<Opened<Bound>> {
     let opened = match prepared {
         Err(why) => Err(why),
         Ok(_) => {
@@ -203,7 +208,12 @@ fn trying_again<T>(
 }
 
 /// Makes the steps. If a rank fails, the objects that each rank has created are dropped in reverse order.
-fn steps(group: &Group, arena: &Arc<Memory>, mesh: &mut Mesh, attempt: Attempt) -> Result<Result<Multicast, Stopped>> {
+fn steps(
+    group: &Group,
+    arena: &Arc<Allocation>,
+    mesh: &mut Mesh,
+    attempt: Attempt,
+) -> Result<Result<MulticastSupport, Stopped>> {
     /// The value of a step that all ranks made; else the function returns.
     macro_rules! made {
         ($step:expr, $own:expr) => {{
@@ -216,20 +226,20 @@ fn steps(group: &Group, arena: &Arc<Memory>, mesh: &mut Mesh, attempt: Attempt) 
     }
     let (device, world, bytes) = (group.device(), group.world_size(), arena.bytes());
     let creates = group.rank() == 0;
-    let create = || creates.then(|| Multicast::create(device, bytes, world)).transpose();
-    let created = made!(Step::Create, create());
+    let create = || creates.then(|| MulticastSupport::create(device, bytes, world)).transpose();
+    let created = made!(OpeningStep::Create, create());
     // A rank other than the creator sends a descriptor that no rank reads.
-    let export = || created.as_ref().map_or_else(|| arena.export_fd(), Multicast::export_fd);
-    let own = made!(Step::Share, export());
+    let export = || created.as_ref().map_or_else(|| arena.export_fd(), MulticastSupport::export_fd);
+    let own = made!(OpeningStep::Share, export());
     let mut fds = mesh.all_gather_fds(own.as_fd(), attempt.deadline)?;
     let theirs = fds.get_mut(0).and_then(Option::take);
     // Rank 0 imports too, so that its object addresses its memory by the same path as those of the others.
-    let object = Multicast::import(device, if creates { own } else { theirs.unwrap_or(own) }, bytes);
-    let mut object = made!(Step::Import, object);
-    made!(Step::Add, object.add());
+    let object = MulticastSupport::import(device, if creates { own } else { theirs.unwrap_or(own) }, bytes);
+    let mut object = made!(OpeningStep::Import, object);
+    made!(OpeningStep::Add, object.add());
     // Binding waits until every device was added; the previous agreement ensures this.
-    made!(Step::Bind, object.bind(arena));
-    made!(Step::Map, object.map());
+    made!(OpeningStep::Bind, object.bind(arena));
+    made!(OpeningStep::Map, object.map());
     // The agreement on the last step is the barrier between mapping and the first use.
     drop(created);
     Ok(Ok(object))

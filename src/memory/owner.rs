@@ -14,7 +14,7 @@ use crate::fork::Maker;
 pub(crate) type Owner = Arc<dyn Any + Send + Sync>;
 
 /// The object that keeps a peer's memory addressable here: a mapping, or an owner in this process.
-pub(super) struct Borrowed {
+pub(super) struct KeptMemory {
     /// The lending rank and its token for the memory; token 0 if that rank does not know the owner.
     pub(super) from: (usize, u64),
     pub(super) _owner: Owner,

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 
 use super::operand::{Place, View};
 use super::plain::size_bytes;
-use crate::device::{Device, Memory};
+use crate::device::{Allocation, Device};
 use crate::error::{Error, Result};
 use crate::types::{Dtype, Element};
 
@@ -51,7 +51,7 @@ const UNIT: usize = 64 << 10;
 /// ```
 pub struct HostBuffer<T: Element> {
     /// Declared first: the pages are unpinned before they are freed. `None` without elements.
-    pinned: Option<Memory>,
+    pinned: Option<Allocation>,
     _pages: Option<Pages>,
     len: usize,
     device: Device,
@@ -96,7 +96,7 @@ impl<T: Element> HostBuffer<T> {
             Error::OutOfMemory { message }
         })?;
         // SAFETY: the pages are whole, and are freed after the result.
-        let pinned = unsafe { Memory::pin(&device, pages.0, pages.1.size()) }?;
+        let pinned = unsafe { Allocation::pin(&device, pages.0, pages.1.size()) }?;
         Ok(Self { pinned: Some(pinned), _pages: Some(pages), len, device, _type })
     }
 
@@ -157,7 +157,7 @@ impl<T: Element> HostBuffer<T> {
 
     /// Null without elements.
     fn address(&self) -> *mut u8 {
-        self.pinned.as_ref().map_or(std::ptr::null_mut(), Memory::address)
+        self.pinned.as_ref().map_or(std::ptr::null_mut(), Allocation::address)
     }
 }
 

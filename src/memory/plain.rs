@@ -10,7 +10,7 @@ use super::host_copies::plain_copies;
 use super::operand::{Operand, Place, Sealed, View};
 use super::owner::Owner;
 use super::range::within;
-use crate::device::{Device, Memory};
+use crate::device::{Allocation, Device};
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 use crate::sys::Caught;
@@ -32,7 +32,7 @@ impl<T: Element> DeviceBuffer<T> {
     /// [`Error::OutOfMemory`], or [`Error::InvalidArgument`] when the size overflows.
     pub fn new(device: &Device, len: usize) -> Result<Self> {
         let bytes = size_bytes::<T>(len)?;
-        let memory = (bytes > 0).then(|| Memory::plain(device, bytes)).transpose()?;
+        let memory = (bytes > 0).then(|| Allocation::plain(device, bytes)).transpose()?;
         let address = memory.as_ref().map_or(std::ptr::null_mut(), |memory| memory.address().cast());
         let owner = memory.map(|memory| Arc::new(memory) as Owner);
         Ok(Self(Ref::new(address, len, device).owned_by(owner)))
@@ -65,6 +65,11 @@ impl<T: Element> DeviceBuffer<T> {
 
     /// The whole buffer as a [`Ref`].
     pub fn borrow(&self) -> Ref<'_, T> {
+        self.0.clone()
+    }
+
+    /// The whole buffer as a [`Ref`] that keeps the memory allocated, also after the buffer is dropped.
+    pub fn shared(&self) -> Ref<'static, T> {
         self.0.clone()
     }
 }

@@ -3,15 +3,16 @@
 #![allow(unsafe_code)]
 
 use std::fmt::{self, Display, Formatter};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::arena::Arena;
-use super::owner::{Borrowed, Offer, Owner, offered};
+use super::exported::{Brought, ExportHandle, ExportWay, MappedExport, OwnMemory, bring};
+use super::owner::{KeptMemory, Offer, Owner, offered};
 use crate::bootstrap::hello::tell;
-use crate::device::{DeviceKind, IpcHandle, Memory, POINTER_DEVICE, POINTER_FILE, PointerInfo};
+use crate::device::{Allocation, DeviceKind, POINTER_DEVICE, POINTER_FILE, POINTER_VMM, PointerInfo};
 use crate::error::{Error, Result};
 use crate::group::{Group, MAX_WORLD_SIZE};
 use crate::sys::Caught;
@@ -66,22 +67,7 @@ struct Export {
     /// Token by which ranks of this process share the owner; 0 when the owner is unknown.
     token: u64,
     device: i32,
-    handle: Option<Handle>,
-}
-
-/// How another process maps the allocation, and the pointer's offset in it.
-#[derive(Serialize, Deserialize)]
-struct Handle {
-    way: Way,
-    allocation_bytes: u64,
-    offset: u64,
-}
-
-#[derive(Serialize, Deserialize)]
-enum Way {
-    Ipc(Vec<u8>),
-    /// Offset of the allocation in a file; the file's descriptor is sent later.
-    File(u64),
+    handle: Option<ExportHandle>,
 }
 
 /// An export, the file to send, and the offer that keeps the owner until peers have it.
@@ -94,6 +80,9 @@ pub(crate) struct Pointer<'a> {
     pub(crate) bytes: usize,
     /// The memory's owner if known; peers keep it too. Otherwise the program keeps the memory.
     pub(crate) owner: Option<Owner>,
+    /// Whether memory that is mapped by address ranges is shared too. Every rank maps all its pieces, which takes longer than
+    /// the other ways.
+    pub(crate) by_pieces: bool,
 }
 
 /// A use of memory by address in a graph.
@@ -124,7 +113,7 @@ impl Display for Used {
 
 /// The data that a rank sends about all its pointers.
 #[derive(Serialize, Deserialize)]
-struct Told {
+struct SentPointers {
     exports: Vec<Export>,
     uses: Vec<Use>,
     /// Memory of other ranks that the rank still has mapped.
@@ -141,7 +130,7 @@ pub(crate) fn register(arena: &Arc<Arena>, pointers: &[Pointer<'_>], uses: &[Use
     let exports = group.exchange(|mesh, deadline| mesh.agree("export memory", exports, deadline))?;
     let (exports, own): (Vec<Export>, Vec<_>) = exports.into_iter().unzip();
     let (own_files, _offers): (Vec<_>, Vec<_>) = own.into_iter().unzip();
-    let own = Told { exports, uses: uses.to_vec(), borrowed: arena.borrowed() };
+    let own = SentPointers { exports, uses: uses.to_vec(), borrowed: arena.borrowed() };
     let told = group.exchange(|mesh, deadline| tell(mesh, "to register memory", &own, deadline))?;
     let (mut all, mut uses, mut borrowed) = (Vec::new(), Vec::new(), Vec::new());
     for theirs in told {
@@ -159,17 +148,14 @@ pub(crate) fn register(arena: &Arc<Arena>, pointers: &[Pointer<'_>], uses: &[Use
             }
         }
     }
-    let mut files = Vec::new();
-    for (item, own_file) in own_files.iter().enumerate() {
-        files.push(match shared[item] {
-            true => exchange_files(group, &all, item, own_file.as_ref())?,
-            false => Vec::new(),
-        });
+    let mut brought = Vec::new();
+    for (item, (pointer, file)) in pointers.iter().zip(&own_files).enumerate().filter(|(item, _)| shared[*item]) {
+        let handles: Vec<_> = all.iter().map(|exports| exports[item].handle.as_ref()).collect();
+        brought
+            .push((item, bring(group, &handles, OwnMemory { address: pointer.address as u64, file: file.as_ref() })));
     }
-    let items = pointers.iter().zip(files).enumerate();
-    let mapped: Result<()> = items
-        .filter(|(item, _)| shared[*item])
-        .try_for_each(|(item, (pointer, files))| map(arena, &all, item, pointer, files));
+    let mapped: Result<()> =
+        brought.into_iter().try_for_each(|(item, brought)| map(arena, &all, item, &pointers[item], brought?));
     group.exchange(|mesh, deadline| mesh.agree("map the memory of peers", mapped, deadline))?;
     Ok(shared)
 }
@@ -180,17 +166,23 @@ fn export(arena: &Arena, pointer: &Pointer<'_>) -> Result<Exported> {
     // SAFETY: the runtime only looks the address up in its tables.
     let info = unsafe { device.raw()?.classify(address.cast_const()) }.caught()?;
     let (way, file) = match info.kind {
-        POINTER_DEVICE if device.exports_plain_memory() && bytes > 0 => (Some(Way::Ipc(ipc(arena, &info)?)), None),
+        POINTER_DEVICE if device.exports_plain_memory() && bytes > 0 => {
+            (Some(ExportWay::Ipc(ipc(arena, &info)?)), None)
+        }
         POINTER_FILE if bytes > 0 => {
-            let (file, start) = Memory::export_file(device, info.base)?;
-            (Some(Way::File(start)), Some(file))
+            let (file, start) = Allocation::export_file(device, info.base)?;
+            (Some(ExportWay::File(start)), Some(file))
         }
         _ => (None, None),
     };
-    let handle =
-        way.map(|way| Handle { way, allocation_bytes: info.bytes, offset: (address as u64).wrapping_sub(info.base) });
-    // Threads share an address space, but GPUs can access only memory of plain allocations.
-    let in_process = device.kind() == DeviceKind::Host || info.kind == POINTER_DEVICE;
+    let offset = (address as u64).wrapping_sub(info.base);
+    let handle = match way {
+        Some(way) => Some(ExportHandle { way, allocation_bytes: info.bytes, offset }),
+        None if info.kind == POINTER_VMM && pointer.by_pieces => ExportHandle::of_pieces(device, address as u64, bytes),
+        None => None,
+    };
+    // Threads share an address space. GPUs can access memory of plain allocations, and can map pieces again.
+    let in_process = device.kind() == DeviceKind::Host || info.kind == POINTER_DEVICE || handle.is_some();
     let offer = pointer.owner.clone().map(Offer::new);
     let token = offer.as_ref().map_or(0, Offer::token);
     let (bytes, address, device) = (bytes as u64, address as u64, device.ordinal());
@@ -248,55 +240,37 @@ fn is_shared(group: &Group, all: &[Vec<Export>], item: usize) -> bool {
     ranks.clone().all(|from| ranks.clone().all(|to| from == to || reachable(from, to)))
 }
 
-/// The files, by rank, that contain one pointer of every rank, if some rank is another process. Collective. Either all
-/// ranks take part or none does: the decision depends only on exchanged data.
-fn exchange_files(
-    group: &Group,
-    all: &[Vec<Export>],
-    item: usize,
-    own: Option<&OwnedFd>,
-) -> Result<Vec<Option<OwnedFd>>> {
-    let in_file = |exports: &Vec<Export>| matches!(&exports[item].handle, Some(Handle { way: Way::File(_), .. }));
-    match own {
-        Some(own) if all.iter().all(in_file) && !group.is_one_process() => {
-            group.exchange(|mesh, deadline| mesh.all_gather_fds(own.as_fd(), deadline))
-        }
-        _ => Ok(Vec::new()),
-    }
-}
-
 /// Maps one shared pointer of every rank and fills its table.
 fn map(
     arena: &Arc<Arena>,
     all: &[Vec<Export>],
     item: usize,
     pointer: &Pointer<'_>,
-    files: Vec<Option<OwnedFd>>,
+    brought: Vec<Brought>,
 ) -> Result<()> {
     let group = arena.group();
     let processes = group.processes();
-    let mut files: Vec<_> = files.into_iter().chain(std::iter::repeat_with(|| None)).take(all.len()).collect();
     let mut addresses = [std::ptr::null_mut(); MAX_WORLD_SIZE];
     let mut keep = Vec::new();
-    for (rank, exports) in all.iter().enumerate() {
+    for ((rank, exports), brought) in all.iter().enumerate().zip(brought) {
         let export = &exports[item];
         addresses[rank] = match &export.handle {
             _ if rank == group.rank() => export.address as *mut u8,
             _ if processes[rank] == processes[group.rank()] => {
-                group.device().raw()?.enable_peer(export.device).caught()?;
-                if export.token != 0 {
-                    let gone = || Error::PeerLost { rank, detail: ": its memory is gone".to_owned() };
-                    keep.push(Borrowed { from: (rank, export.token), _owner: offered(export.token).ok_or_else(gone)? });
-                }
-                export.address as *mut u8
-            }
-            Some(handle) => {
-                let mapping = import(group, rank, handle, files[rank].take())?;
-                let address = mapping.address().wrapping_add(handle.offset as usize);
-                keep.push(Borrowed { from: (rank, export.token), _owner: Arc::new(mapping) });
+                let (address, kept) = in_process(group, rank, export)?;
+                keep.extend(kept);
                 address
             }
-            None => return Err(Error::internal(format!("rank {rank}'s memory is not reachable"))),
+            Some(handle) => {
+                let mapping = MappedExport::new(group, rank, handle, brought)?;
+                let address = mapping.address().wrapping_add(handle.offset as usize);
+                keep.push(KeptMemory { from: (rank, export.token), _owner: Arc::new(mapping) });
+                address
+            }
+            None => {
+                let what = format!("access to the memory of rank {rank}");
+                return Err(Error::unsupported(what, "the rank cannot share the memory with other processes"));
+            }
         };
     }
     let slot = pointer.registration.slot;
@@ -304,15 +278,23 @@ fn map(
     arena.write_table(slot, &addresses)
 }
 
-fn import(group: &Group, rank: usize, handle: &Handle, file: Option<OwnedFd>) -> Result<Memory> {
-    let bytes = handle.allocation_bytes as usize;
-    match (&handle.way, file) {
-        (Way::Ipc(native), _) => {
-            let bytes_of = |_| Error::bootstrap(format!("rank {rank} sent a handle of {} bytes", native.len()));
-            let native = IpcHandle { bytes: native.as_slice().try_into().map_err(bytes_of)? };
-            Memory::import_ipc(group.device(), &native, bytes)
-        }
-        (Way::File(start), Some(file)) => Memory::import_file(group.device(), file, *start, bytes),
-        (Way::File(_), None) => Err(Error::bootstrap(format!("rank {rank} sent no descriptor of its memory"))),
+/// The address of a pointer of another rank of this process for this rank's device, and the object that keeps the address.
+fn in_process(group: &Group, rank: usize, export: &Export) -> Result<(*mut u8, Option<KeptMemory>)> {
+    let device = group.device();
+    let from = (rank, export.token);
+    // One address serves all threads on the host.
+    if device.kind() != DeviceKind::Host
+        && let Some(handle) = &export.handle
+        && let Some(alias) = handle.alias(device, export.address)?
+    {
+        let address = alias.address().wrapping_add(handle.offset as usize);
+        return Ok((address, Some(KeptMemory { from, _owner: Arc::new(alias) })));
     }
+    device.raw()?.enable_peer(export.device).caught()?;
+    let gone = || Error::PeerLost { rank, detail: ": its memory is gone".to_owned() };
+    let kept = match export.token {
+        0 => None,
+        token => Some(KeptMemory { from, _owner: offered(token).ok_or_else(gone)? }),
+    };
+    Ok((export.address as *mut u8, kept))
 }

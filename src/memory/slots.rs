@@ -3,20 +3,20 @@
 
 use std::collections::HashMap;
 
-use super::owner::Borrowed;
+use super::owner::KeptMemory;
 use crate::group::MAX_WORLD_SIZE;
 
 /// The peer tables, and the owners or mappings that keep the addressed memory alive.
 pub(super) struct Slots {
     pub(super) free: Vec<u32>,
-    pub(super) used: HashMap<u32, Vec<Borrowed>>,
+    pub(super) used: HashMap<u32, Vec<KeptMemory>>,
     pub(super) addresses: HashMap<u32, Bases>,
     /// Retired tables in order of retirement. Kernels in flight may still read them; they are freed after the device
     /// was idle.
     pub(super) retired: Vec<Retired>,
     /// Memory that no kernel of this rank uses any more. Dropped only inside collective calls: freeing another rank's
     /// memory may wait for that rank's device, which may wait for a call of this rank.
-    pub(super) idle: Vec<Borrowed>,
+    pub(super) idle: Vec<KeptMemory>,
     pub(super) retirements: u64,
 }
 
@@ -38,7 +38,7 @@ impl Slots {
 pub(super) struct Retired {
     pub(super) number: u64,
     pub(super) slot: u32,
-    pub(super) keep: Vec<Borrowed>,
+    pub(super) keep: Vec<KeptMemory>,
 }
 
 /// Device addresses. Rust never dereferences them.

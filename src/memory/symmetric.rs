@@ -6,7 +6,7 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::arena::Arena;
-use super::block::Block;
+use super::block::BlockShare;
 use super::host_copies::group_copies;
 use super::layout::{ALIGN, SIGNAL_CHANNELS, pad_bytes};
 use super::operand::{Operand, Place, Sealed, View};
@@ -23,7 +23,7 @@ use crate::types::Element;
 /// after every rank has dropped its buffer and creates another.
 pub struct SymmetricBuffer<T: Element> {
     arena: Arc<Arena>,
-    block: Arc<Block>,
+    block: Arc<BlockShare>,
     offset_bytes: u64,
     len: usize,
     _type: PhantomData<T>,

@@ -3,9 +3,12 @@
 
 use std::ffi::c_void;
 use std::fmt;
+use std::ops::Range;
 
-use super::operand::{Sealed, View};
+use super::operand::{Place, Sealed, View};
 use super::plain::Ref;
+use super::range::within;
+use super::symmetric::SymmetricBuffer;
 use crate::device::Device;
 use crate::error::Result;
 use crate::types::{Dtype, Element, with_type};
@@ -16,6 +19,8 @@ use crate::types::{Dtype, Element, with_type};
 pub struct Untyped<'a> {
     bytes: Ref<'a, u8>,
     dtype: Dtype,
+    /// The place of symmetric memory, which peers can address.
+    place: Option<Place>,
 }
 
 impl<'a> Untyped<'a> {
@@ -60,14 +65,33 @@ impl<'a> Untyped<'a> {
     }
 
     pub(crate) fn view(&self) -> View<'_> {
-        View { elems: self.len(), ..self.bytes.view() }
+        let view = self.bytes.view();
+        View { elems: self.len(), place: self.place.unwrap_or(view.place), ..view }
     }
 }
 
 impl<'a, T: Element> Ref<'a, T> {
     /// This memory, with its element type as a value.
     pub fn untyped(&self) -> Untyped<'a> {
-        Untyped { bytes: self.cast(), dtype: T::DTYPE }
+        Untyped { bytes: self.cast(), dtype: T::DTYPE, place: None }
+    }
+}
+
+impl SymmetricBuffer<u8> {
+    /// Elements `range` of the buffer taken as elements of `dtype`. Every rank must use the same range in one operation.
+    /// ```
+    /// # use symmetra::*;
+    /// fn first(buffer: &SymmetricBuffer<u8>, dtype: Dtype) -> Result<Untyped<'_>> {
+    ///     buffer.untyped(dtype, 0..buffer.len() / dtype.bytes())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a range outside the buffer.
+    pub fn untyped(&self, dtype: Dtype, range: Range<usize>) -> Result<Untyped<'_>> {
+        let range = within(range, self.len() / dtype.bytes())?;
+        let part = self.slice(range.start * dtype.bytes()..range.end * dtype.bytes())?;
+        Ok(Untyped { bytes: part.borrow(), dtype, place: Some(part.view().place) })
     }
 }
 

@@ -1,22 +1,23 @@
 //! A call over a grid: its check, its pieces, and its steps one after the other.
 
 use super::choice::Ask;
-use super::grid::Part;
-use super::known::{KnownPlans, Shape};
+use super::grid::GridPart;
+use super::known::{KnownPlans, PlanKey};
 use super::mode::{self, MixedMode, MixedOperation};
-use super::parts::{self, Rows};
-use super::steps::{Plan, Space, Step, Stretch};
+use super::parts::{self, DataRows};
+use super::steps::{ElementRange, GridPlan, GridStep, Space};
 use super::{Mixed, MixedOptions, graph_part};
 use crate::backend::GroupCalls;
+use crate::collective::Communicator;
 use crate::error::{Error, Result};
 use crate::group::{Determinism, MAX_WORLD_SIZE};
 use crate::memory::{View, WithView};
-use crate::op::{ALL_REDUCE, AllReduceOptions, Apart, Call, Numbers, REDUCE_SCATTER, check_apart, span};
+use crate::op::{ALL_REDUCE, AllReduceOptions, Apart, Call, NamedSpan, Numbers, Op, REDUCE_SCATTER, check_apart, span};
 use crate::stream::Target;
 use crate::types::{Dtype, Reduction};
 
 /// The arguments of a call, without its mode and its rows.
-struct Asked<'a> {
+struct GridCall<'a> {
     operation: MixedOperation,
     dtype: Dtype,
     operands: &'a [View<'a>; 2],
@@ -24,8 +25,21 @@ struct Asked<'a> {
     reduction: Reduction,
 }
 
-impl Asked<'_> {
-    fn view(&self, stretch: Stretch) -> Result<View<'_>> {
+impl GridCall<'_> {
+    /// The call of a step that is a collective.
+    fn call<'s>(
+        &'s self,
+        op: &'static Op,
+        numbers: Numbers<'s>,
+        from: ElementRange,
+        into: ElementRange,
+    ) -> Result<Call<'s>> {
+        let options = AllReduceOptions { reduction: self.reduction, ..AllReduceOptions::default() };
+        let call = Call::new(op, self.dtype).options(options).numbers(numbers);
+        Ok(call.input(self.view(from)?).output(self.view(into)?))
+    }
+
+    fn view(&self, stretch: ElementRange) -> Result<View<'_>> {
         let (range, dtype) = (stretch.start..stretch.start + stretch.elems, self.dtype);
         match stretch.space {
             Space::Input => self.operands[0].part(range, dtype),
@@ -36,6 +50,11 @@ impl Asked<'_> {
             }),
         }
     }
+}
+
+/// The arguments of a collective along the second dimension of a tensor; none for a tensor of one row.
+fn along(shape: &[usize; 2]) -> Numbers<'_> {
+    if shape[0] > 1 { Numbers::Along(1, shape) } else { Numbers::None }
 }
 
 impl Mixed {
@@ -57,8 +76,8 @@ impl Mixed {
         let captured = recorded || (self.sizes.hosts() > 1 && queue.stream().is_capturing()?);
         let work = &self.work;
         let asked =
-            Asked { operation, dtype, operands: &operands, work: &work.view_of(), reduction: options.reduction };
-        let plans = self.plans(&asked, options, [recorded, captured], known)?;
+            GridCall { operation, dtype, operands: &operands, work: &work.view_of(), reduction: options.reduction };
+        let plans = self.plans(&asked, options, recorded, captured, known)?;
         self.world.check()?;
         self.world.local().refuse_within(operation)?;
         self.groups.iter().flatten().try_for_each(|group| group.refuse_within(operation))?;
@@ -84,16 +103,17 @@ impl Mixed {
         result
     }
 
-    /// Checks a call and plans it in as many pieces as the workspace requires. Enqueues nothing. `queue`: whether the
-    /// call is recorded, and whether it is captured by any API.
+    /// Checks a call and plans it in as many pieces as the workspace requires. Enqueues nothing. `captured`: whether any API
+    /// captures the call.
     fn plans<'k>(
         &self,
-        asked: &Asked<'_>,
+        asked: &GridCall<'_>,
         options: MixedOptions<'_>,
-        queue: [bool; 2],
+        recorded: bool,
+        captured: bool,
         known: &'k mut KnownPlans,
-    ) -> Result<&'k [Plan]> {
-        let Asked { operation, dtype, operands, .. } = *asked;
+    ) -> Result<&'k [GridPlan]> {
+        let GridCall { operation, dtype, operands, .. } = *asked;
         mode::check(&self.sizes, operation, options.mode)?;
         let [input, output] = operands;
         let device = self.world.device();
@@ -114,13 +134,14 @@ impl Mixed {
         }
         let spans = [span(input, dtype), span(output, dtype)];
         let in_place = (operation == MixedOperation::AllReduce).then(|| spans[1].clone());
-        check_apart(("the input", spans[0].clone()), ("the output", spans[1].clone()), in_place)?;
+        let [from, into] = spans;
+        check_apart(NamedSpan::new("the input", from), NamedSpan::new("the output", into), in_place)?;
         let bytes = rows.most() * dtype.bytes();
-        let shape = |mode| Shape { mode, elem_bytes: dtype.bytes(), rows };
+        let shape = |mode| PlanKey { mode, elem_bytes: dtype.bytes(), rows };
         if options.mode != MixedMode::Auto {
             let shape = shape(options.mode);
             let plans = known.of(operation, shape, || self.pieces(operation, shape))?;
-            return self.check_plans(asked, shape.mode, plans, queue).map(|()| plans);
+            return self.check_plans(asked, shape.mode, plans, recorded, captured).map(|()| plans);
         }
         let direct = operands.iter().all(|view| view.place.is_direct());
         let once = self.rounds_once(dtype) || options.reduction == Reduction::Average;
@@ -130,19 +151,26 @@ impl Mixed {
         for mode in self.choices.in_order(Ask { operation, direct, once }, bytes as u64) {
             let shape = shape(mode);
             let plans = known.of(operation, shape, || self.pieces(operation, shape))?;
-            match self.check_plans(asked, mode, plans, queue) {
+            match self.check_plans(asked, mode, plans, recorded, captured) {
                 // The plans are cached by now.
                 Ok(()) => return known.of(operation, shape, || self.pieces(operation, shape)),
                 Err(error @ Error::Unsupported { .. }) => refused = refused.or(Some(error)),
                 Err(error) => return Err(error),
             }
         }
-        Err(refused.unwrap_or_else(|| Error::internal(format!("{operation} in no mode was found right"))))
+        Err(refused.unwrap_or_else(|| Error::unsupported(operation.to_string(), "the grid has no mode of it")))
     }
 
     /// Refuses plans with a step that no backend serves, or that round more often than allowed. Enqueues nothing.
-    fn check_plans(&self, asked: &Asked<'_>, mode: MixedMode, plans: &[Plan], queue: [bool; 2]) -> Result<()> {
-        let Asked { operation, dtype, reduction, .. } = *asked;
+    fn check_plans(
+        &self,
+        asked: &GridCall<'_>,
+        mode: MixedMode,
+        plans: &[GridPlan],
+        recorded: bool,
+        captured: bool,
+    ) -> Result<()> {
+        let GridCall { operation, dtype, reduction, .. } = *asked;
         // All pieces have equal sums and roundings.
         let Some(plan) = plans.first() else { return Ok(()) };
         let parts = plan.most_parts();
@@ -162,16 +190,18 @@ impl Mixed {
         }
         // Steps of pieces can differ: a part that is staged in one piece is an operand of the caller in another.
         plans.iter().flat_map(|plan| &plan.steps).try_for_each(|step| match *step {
-            Step::Collective { part, .. } => {
-                self.collective(step, asked, |call| self.group(part)?.check_served(call, queue))
+            GridStep::Collective { kind, part, from, into, rows } => {
+                let shape = [rows, from.elems / rows];
+                let call = asked.call(kind.op(), along(&shape), from, into)?;
+                self.group(part)?.check_served(&call, recorded, captured)
             }
             _ => Ok(()),
         })
     }
 
     /// The rows of each data rank; this rank has `count`.
-    fn rows<'r>(&self, rows: Option<&'r [usize]>, count: usize) -> Result<Rows<'r>> {
-        let Some(rows) = rows else { return Ok(Rows::Equal(count)) };
+    fn rows<'r>(&self, rows: Option<&'r [usize]>, count: usize) -> Result<DataRows<'r>> {
+        let Some(rows) = rows else { return Ok(DataRows::Equal(count)) };
         if rows.len() != self.data_size() {
             return Err(Error::invalid(
                 "the length of rows",
@@ -183,7 +213,7 @@ impl Mixed {
             return Err(Error::invalid("rows", format!("{rows:?}"), "their sum exceeds the largest length"));
         }
         match rows[self.data_rank()] {
-            own if own == count => Ok(Rows::Of(rows)),
+            own if own == count => Ok(DataRows::Of(rows)),
             own => {
                 Err(Error::invalid("the length of x or of a slice", count, format!("rows gives this data rank {own}")))
             }
@@ -194,13 +224,17 @@ impl Mixed {
     /// need unequal workspace: a piece that the tensor ranks do not divide is padded, and a piece of which a data rank
     /// lacks elements is staged. So each piece is cut until it fits. The cuts depend only on values that are equal on
     /// all ranks.
-    fn pieces(&self, operation: MixedOperation, Shape { mode, elem_bytes, rows }: Shape<'_>) -> Result<Vec<Plan>> {
+    fn pieces(
+        &self,
+        operation: MixedOperation,
+        PlanKey { mode, elem_bytes, rows }: PlanKey<'_>,
+    ) -> Result<Vec<GridPlan>> {
         let (at, most) = (self.data_rank(), rows.most());
         let room = self.work.len() / elem_bytes;
         let (mut plans, mut start, mut longest) = (Vec::new(), 0, most);
         loop {
             let len = longest.min(most - start);
-            let piece = parts::plan_part((&self.sizes, at), operation, mode, (rows, start, len));
+            let piece = parts::plan_part(&self.sizes, at, operation, mode, rows, start, len);
             if piece.work <= room {
                 plans.push(piece);
                 start += len;
@@ -221,51 +255,38 @@ impl Mixed {
         }
     }
 
-    fn group(&self, part: Part) -> Result<&dyn GroupCalls> {
+    fn group(&self, part: GridPart) -> Result<&dyn GroupCalls> {
         let group = self.groups[part as usize].as_deref();
         group.ok_or_else(|| Error::internal(format!("{} contains only this rank", part.name())))
     }
 
-    /// Calls `run` with the call of a step that is a collective.
-    fn collective(&self, step: &Step, asked: &Asked<'_>, run: impl FnOnce(&Call<'_>) -> Result<()>) -> Result<()> {
-        let options = AllReduceOptions { reduction: asked.reduction, ..AllReduceOptions::default() };
-        let call = |op, numbers, from, into| {
-            let call = Call::new(op, asked.dtype).options(options).numbers(numbers);
-            run(&call.input(asked.view(from)?).output(asked.view(into)?))
-        };
-        match *step {
-            Step::Collective { kind, from, into, rows, .. } => {
-                let shape = [rows, from.elems / rows];
-                call(kind.op(), if rows > 1 { Numbers::Along(1, &shape) } else { Numbers::None }, from, into)
-            }
-            Step::ReduceApart { groups, from, into, rows } => {
-                let apart = Apart { ranks: self.sizes.local() / groups, rows };
-                call(&ALL_REDUCE, Numbers::Apart(apart), from, into)
-            }
-            Step::ReduceShared { groups, from, into } => {
-                call(&REDUCE_SCATTER, Numbers::Shared(self.sizes.local() / groups), from, into)
-            }
-            Step::Sum { .. } | Step::Copy { .. } => {
-                Err(Error::internal(format!("the step {step} is not a collective")))
-            }
-        }
+    /// The communicator of the host, whose kernels alone sum the tensor groups of the host separately.
+    fn sums_apart(&self) -> Result<&Communicator> {
+        let reason = "only symmetra kernels have it, and they do not serve the group";
+        let refusal = || Error::unsupported("a sum of the tensor groups of a host", reason);
+        self.group(GridPart::Local)?.own().ok_or_else(refusal)
     }
 
-    fn step(&self, step: &Step, asked: &Asked<'_>, queue: Target<'_>) -> Result<()> {
+    fn step(&self, step: &GridStep, asked: &GridCall<'_>, queue: Target<'_>) -> Result<()> {
         let local = self.world.local();
         let view = |stretch| asked.view(stretch);
         match *step {
-            Step::Copy { from, into } => local.copy_own(asked.dtype, [&view(from)?, &view(into)?], queue),
-            Step::Sum { parts, from, into } => {
-                local.reduce_own(asked.dtype, asked.reduction, parts, [&view(from)?, &view(into)?], queue)
+            GridStep::Copy { from, into } => local.copy_own(asked.dtype, &view(from)?, &view(into)?, queue),
+            GridStep::Sum { parts, from, into } => {
+                local.reduce_own(asked.dtype, asked.reduction, parts, &view(from)?, &view(into)?, queue)
             }
-            Step::ReduceApart { .. } | Step::ReduceShared { .. } => {
-                let own = self.group(Part::Local)?.own().ok_or_else(|| {
-                    Error::internal("a step that only symmetra kernels have was planned for a group without them")
-                })?;
-                self.collective(step, asked, |call| own.run(call, queue))
+            GridStep::ReduceApart { groups, from, into, rows } => {
+                let apart = Numbers::Apart(Apart { ranks: self.sizes.local() / groups, rows });
+                self.sums_apart()?.run(&asked.call(&ALL_REDUCE, apart, from, into)?, queue)
             }
-            Step::Collective { part, .. } => self.collective(step, asked, |call| self.group(part)?.run(call, queue)),
+            GridStep::ReduceShared { groups, from, into } => {
+                let shared = Numbers::Shared(self.sizes.local() / groups);
+                self.sums_apart()?.run(&asked.call(&REDUCE_SCATTER, shared, from, into)?, queue)
+            }
+            GridStep::Collective { kind, part, from, into, rows } => {
+                let shape = [rows, from.elems / rows];
+                self.group(part)?.run(&asked.call(kind.op(), along(&shape), from, into)?, queue)
+            }
         }
     }
 }

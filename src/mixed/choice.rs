@@ -1,6 +1,6 @@
 //! The mode that `Auto` chooses: a pure function of the grid, the operation, the size and the tuning.
 
-use super::grid::Sizes;
+use super::grid::GridSizes;
 use super::mode::MixedMode::{self, OneCollective, OneShot, TwoCollectives, TwoShot, TwoShotAcross};
 use super::mode::MixedOperation;
 use super::steps;
@@ -13,8 +13,8 @@ const TUNED: &str = "measured by `symmetra tune`";
 const ESTIMATED: &str = "estimated from the steps";
 
 /// The modes of each operation of a grid, and the choices of its tuning.
-pub(super) struct Choices {
-    sizes: Sizes,
+pub(super) struct ModeChoices {
+    sizes: GridSizes,
     /// [operation]
     modes: Vec<Vec<MixedMode>>,
     /// The modes that round a value at most once. [operation]
@@ -40,10 +40,10 @@ pub(super) struct Ask {
     pub(super) once: bool,
 }
 
-impl Choices {
+impl ModeChoices {
     /// # Errors
     /// [`crate::Error::InvalidArgument`] where the tuning names a mode that does not exist.
-    pub(super) fn new(sizes: Sizes, kind: DeviceKind, tuning: Option<&Tuning>) -> Result<Self> {
+    pub(super) fn new(sizes: GridSizes, kind: DeviceKind, tuning: Option<&Tuning>) -> Result<Self> {
         let tuning = tuning.filter(|tuning| tuning.serves(kind));
         let modes = MixedOperation::ALL.map(|operation| steps::modes(&sizes, operation, MAX_WORLD_SIZE)).to_vec();
         let once = MixedOperation::ALL.into_iter().zip(&modes).map(|(operation, modes)| {
@@ -108,15 +108,15 @@ impl Choices {
         self.wanted(bytes).into_iter().find(|mode| self.is_able(*mode, ask)).unwrap_or(OneCollective)
     }
 
-    fn wanted(&self, bytes: u64) -> Order {
+    fn wanted(&self, bytes: u64) -> ModeOrder {
         let table = self.table();
         table[table.partition_point(|(up_to_bytes, _)| *up_to_bytes < bytes)].1
     }
 
     /// The built-in table: orders of modes by the largest size in bytes of each, smallest first. The last row has no
     /// limit.
-    fn table(&self) -> &'static [(u64, Order)] {
-        let Sizes { local_tensor, local_data, .. } = self.sizes;
+    fn table(&self) -> &'static [(u64, ModeOrder)] {
+        let GridSizes { local_tensor, local_data, .. } = self.sizes;
         match (self.sizes.hosts(), self.sizes.local()) {
             // One step, which is one of the communicator's operations.
             (1, _) if local_tensor == 1 || local_data == 1 => &[(u64::MAX, BY_ONE_SHOT)],
@@ -128,11 +128,11 @@ impl Choices {
 }
 
 /// All modes, best first; the first one that the grid has is taken.
-type Order = [MixedMode; 5];
+type ModeOrder = [MixedMode; 5];
 
-const BY_ONE_SHOT: Order = [OneShot, TwoShotAcross, TwoShot, TwoCollectives, OneCollective];
-const BY_TWO_SHOT: Order = [TwoShotAcross, TwoShot, OneShot, TwoCollectives, OneCollective];
-const BY_TWO_COLLECTIVES: Order = [TwoCollectives, TwoShotAcross, TwoShot, OneShot, OneCollective];
+const BY_ONE_SHOT: ModeOrder = [OneShot, TwoShotAcross, TwoShot, TwoCollectives, OneCollective];
+const BY_TWO_SHOT: ModeOrder = [TwoShotAcross, TwoShot, OneShot, TwoCollectives, OneCollective];
+const BY_TWO_COLLECTIVES: ModeOrder = [TwoCollectives, TwoShotAcross, TwoShot, OneShot, OneCollective];
 
 #[cfg(test)]
 #[path = "../../tests/unit/mixed/choice.rs"]

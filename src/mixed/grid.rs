@@ -35,13 +35,12 @@ impl Grid {
     /// # Errors
     /// [`Error::InvalidArgument`], with the arithmetic, if the product of the sizes of a level is not the size of the
     /// level, and if the number of ranks or hosts is 0 or above the limit of a world.
-    pub(super) fn sizes(&self, local: usize, hosts: usize) -> Result<Sizes> {
+    pub(super) fn sizes(&self, local: usize, hosts: usize) -> Result<GridSizes> {
         limited("the ranks of a host", local, MAX_WORLD_SIZE)?;
         limited("the hosts", hosts, MAX_RANKS / local)?;
-        let [local_tensor, local_data] =
-            level("local", [self.local_tensor, self.local_data], local, "ranks of a host")?;
-        let [across_tensor, across_data] = level("across", [self.across_tensor, self.across_data], hosts, "hosts")?;
-        Ok(Sizes { local_tensor, local_data, across_tensor, across_data, sums_apart: true })
+        let [local_tensor, local_data] = level("local", self.local_tensor, self.local_data, local, "ranks of a host")?;
+        let [across_tensor, across_data] = level("across", self.across_tensor, self.across_data, hosts, "hosts")?;
+        Ok(GridSizes { local_tensor, local_data, across_tensor, across_data, sums_apart: true })
     }
 }
 
@@ -53,7 +52,7 @@ fn limited(what: &str, number: usize, most: usize) -> Result<()> {
 }
 
 /// Completes the two sizes of a level.
-fn level(name: &str, [tensor, data]: [Option<usize>; 2], total: usize, what: &str) -> Result<[usize; 2]> {
+fn level(name: &str, tensor: Option<usize>, data: Option<usize>, total: usize, what: &str) -> Result<[usize; 2]> {
     let rest = |size: usize| if size > 0 && total.is_multiple_of(size) { total / size } else { 0 };
     let sizes = match (tensor, data) {
         (None, None) => [total, 1],
@@ -71,7 +70,7 @@ fn level(name: &str, [tensor, data]: [Option<usize>; 2], total: usize, what: &st
 
 /// The sizes of a grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sizes {
+pub(super) struct GridSizes {
     pub(super) local_tensor: usize,
     pub(super) local_data: usize,
     pub(super) across_tensor: usize,
@@ -93,7 +92,7 @@ pub(super) struct Position {
     pub(super) i: usize,
 }
 
-impl Sizes {
+impl GridSizes {
     /// The sizes in the order in which tunings name a grid.
     pub(super) fn by_level(&self) -> [usize; 4] {
         [self.local_tensor, self.local_data, self.across_tensor, self.across_data]
@@ -140,7 +139,7 @@ impl Sizes {
 
 /// The groups over which steps run. Every rank is in one group of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum GridPart {
     /// The ranks of a host.
     Local,
     /// The ranks of a host with equal data.
@@ -161,7 +160,7 @@ pub(super) enum Part {
     Data,
 }
 
-impl Part {
+impl GridPart {
     pub(super) const ALL: [Self; 9] = [
         Self::Local,
         Self::LocalTensor,
@@ -189,7 +188,7 @@ impl Part {
     }
 
     /// The number of ranks of a group.
-    pub(super) fn size(self, sizes: &Sizes) -> usize {
+    pub(super) fn size(self, sizes: &GridSizes) -> usize {
         match self {
             Self::Local => sizes.local(),
             Self::LocalTensor => sizes.local_tensor,
@@ -204,7 +203,7 @@ impl Part {
     }
 
     /// The number of the group that contains the rank, and the number of the rank in this group.
-    pub(super) fn of(self, sizes: &Sizes, at: Position) -> (usize, usize) {
+    pub(super) fn of(self, sizes: &GridSizes, at: Position) -> (usize, usize) {
         let (host, local) = (at.i * sizes.across_tensor + at.j, at.d * sizes.local_tensor + at.t);
         let (tensor, data) = (sizes.tensor_rank(at), sizes.data_rank(at));
         match self {

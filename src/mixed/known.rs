@@ -1,17 +1,17 @@
 //! The plans of the last call of each operation. A call of the same shape reuses the plans and allocates nothing.
 
 use super::mode::{MixedMode, MixedOperation};
-use super::parts::Rows;
-use super::steps::Plan;
+use super::parts::DataRows;
+use super::steps::GridPlan;
 use crate::error::Result;
 
 /// The properties, other than the grid and the operation, on which plans depend.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shape<'a> {
+pub(super) struct PlanKey<'a> {
     pub(super) mode: MixedMode,
     /// Bytes of an element; the capacity of the workspace in elements depends on it.
     pub(super) elem_bytes: usize,
-    pub(super) rows: Rows<'a>,
+    pub(super) rows: DataRows<'a>,
 }
 
 /// The plans of a call, and its shape.
@@ -19,22 +19,22 @@ struct Known {
     mode: MixedMode,
     elem_bytes: usize,
     rows: OwnRows,
-    plans: Vec<Plan>,
+    plans: Vec<GridPlan>,
 }
 
-/// An owned copy of [`Rows`].
+/// An owned copy of [`DataRows`].
 enum OwnRows {
     Equal(usize),
     Of(Vec<usize>),
 }
 
 impl Known {
-    fn shape(&self) -> Shape<'_> {
+    fn shape(&self) -> PlanKey<'_> {
         let rows = match &self.rows {
-            OwnRows::Equal(count) => Rows::Equal(*count),
-            OwnRows::Of(counts) => Rows::Of(counts),
+            OwnRows::Equal(count) => DataRows::Equal(*count),
+            OwnRows::Of(counts) => DataRows::Of(counts),
         };
-        Shape { mode: self.mode, elem_bytes: self.elem_bytes, rows }
+        PlanKey { mode: self.mode, elem_bytes: self.elem_bytes, rows }
     }
 }
 
@@ -48,17 +48,17 @@ impl KnownPlans {
     pub(super) fn of(
         &mut self,
         operation: MixedOperation,
-        shape: Shape<'_>,
-        make: impl FnOnce() -> Result<Vec<Plan>>,
-    ) -> Result<&[Plan]> {
+        shape: PlanKey<'_>,
+        make: impl FnOnce() -> Result<Vec<GridPlan>>,
+    ) -> Result<&[GridPlan]> {
         let known = &mut self.0[operation as usize];
         let known = match known.take().filter(|known| known.shape() == shape) {
             Some(same) => known.insert(same),
             None => {
                 let plans = make()?;
                 let rows = match shape.rows {
-                    Rows::Equal(count) => OwnRows::Equal(count),
-                    Rows::Of(counts) => OwnRows::Of(counts.to_vec()),
+                    DataRows::Equal(count) => OwnRows::Equal(count),
+                    DataRows::Of(counts) => OwnRows::Of(counts.to_vec()),
                 };
                 known.insert(Known { mode: shape.mode, elem_bytes: shape.elem_bytes, rows, plans })
             }

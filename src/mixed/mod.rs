@@ -7,6 +7,7 @@
 
 mod call;
 mod choice;
+mod config;
 mod graph_part;
 mod grid;
 mod known;
@@ -20,163 +21,25 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use serde::{Deserialize, Serialize};
-
 use crate::backend::GroupCalls;
 use crate::choice::Ranges;
-use crate::device::{Device, DeviceKind};
+use crate::device::Device;
 use crate::environment::Coordinator;
 use crate::error::{Error, Result};
-use crate::group::{Config, Multicast, Tuning};
-use crate::memory::{Operand, SymmetricBuffer, WithView, buffer_bytes};
+use crate::group::{Config, Multicast, joined};
+use crate::memory::{Operand, SymmetricBuffer, WithView};
 use crate::settings::setters;
-use crate::stream::{Order, Queue, Stream, Target};
+use crate::stream::{Queue, Stream, StreamOrder, Target};
 use crate::types::{Dtype, Element, Reduction, Transport};
 
-use choice::{Ask, Choices};
+use choice::{Ask, ModeChoices};
+pub use config::MixedConfig;
 pub use grid::Grid;
-use grid::{Part, Position, Sizes};
+use grid::{GridPart, GridSizes, Position};
 use known::KnownPlans;
 pub use mode::{MixedMode, MixedOperation};
-use places::{first_alike, layout, positions, work_bytes};
-use steps::Step;
-
-/// The largest `most_bytes`. With it the workspace bytes of all ranks of a world do not overflow.
-const MOST_BYTES: usize = 1 << 40;
-
-/// The settings of a [`Mixed`], equal on all ranks.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
-pub struct MixedConfig {
-    /// How ranks and hosts divide. The default is tensor parallelism only.
-    pub grid: Grid,
-    /// Bytes of the largest `x` or slice that is processed in one piece. The workspace has this capacity.
-    pub most_bytes: usize,
-}
-
-setters! { MixedConfig { grid: Grid, most_bytes: usize } }
-
-impl Default for MixedConfig {
-    fn default() -> Self {
-        Self { grid: Grid::default(), most_bytes: 1 << 20 }
-    }
-}
-
-impl MixedConfig {
-    /// The bytes of heap that the workspace takes on each rank, for `local` ranks on each of `hosts` hosts, including
-    /// the alignment between allocations.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for a grid that does not fit, with the arithmetic, for 0 ranks or hosts, for more
-    /// than 16 ranks of a host or 256 ranks in all, and for `most_bytes` above 1 TiB.
-    pub fn required_bytes(&self, local: usize, hosts: usize) -> Result<u64> {
-        let sizes = self.sizes(local, hosts)?;
-        Ok(buffer_bytes(work_bytes(&sizes, self.most_bytes) as u64, local))
-    }
-
-    /// Describes the steps of an operation in a mode, in order, for `local` ranks on each of `hosts` hosts. `Auto`
-    /// means the choice of the built-in table for `most_bytes`. Needs no ranks.
-    ///
-    /// # Errors
-    /// The errors of [`required_bytes`](Self::required_bytes); [`Error::Unsupported`] for an operation or a mode that
-    /// the grid does not have; the message lists the supported values.
-    pub fn explain(
-        &self,
-        (local, hosts): (usize, usize),
-        operation: MixedOperation,
-        mode: MixedMode,
-    ) -> Result<Vec<String>> {
-        let sizes = self.sizes(local, hosts)?;
-        mode::check(&sizes, operation, mode)?;
-        let mode = match mode {
-            MixedMode::Auto => {
-                let ask = Ask { operation, direct: true, once: false };
-                Choices::new(sizes, DeviceKind::Host, None)?.choose(ask, self.most_bytes as u64)
-            }
-            mode => mode,
-        };
-        let plan = steps::plan(&sizes, operation, mode, self.most_bytes / Dtype::F32.bytes());
-        Ok(plan.steps.iter().map(Step::to_string).collect())
-    }
-
-    /// The choices of `Auto` for `local` ranks on each of `hosts` hosts, by bytes of `x` or of a slice, smallest first.
-    /// They come from the tuning if it has measured this grid on devices of this `kind`, else from estimates. The last
-    /// range ends with `u64::MAX`. `direct`: whether peers can address input and output. Needs no ranks. Calls that may
-    /// round only once take another mode if the mode named here rounds more often.
-    ///
-    /// # Errors
-    /// The errors of [`required_bytes`](Self::required_bytes); [`Error::Unsupported`] for an operation that the grid
-    /// does not have; [`Error::InvalidArgument`] for a tuning that names an unknown mode.
-    pub fn choices(
-        &self,
-        (local, hosts): (usize, usize),
-        operation: MixedOperation,
-        (kind, direct): (DeviceKind, bool),
-        tuning: Option<&Tuning>,
-    ) -> Result<Ranges<MixedMode>> {
-        let sizes = self.sizes(local, hosts)?;
-        mode::check(&sizes, operation, MixedMode::Auto)?;
-        Ok(Choices::new(sizes, kind, tuning)?.ranges(Ask { operation, direct, once: false }))
-    }
-
-    /// The first mode that runs an operation with the same steps as `mode`, over groups of the same ranks, on a grid of
-    /// `local` ranks on each of `hosts` hosts. It is `mode` itself unless an earlier mode is equivalent. `Auto` returns
-    /// itself.
-    ///
-    /// # Errors
-    /// The errors of [`explain`](Self::explain).
-    pub fn first_alike(
-        &self,
-        (local, hosts): (usize, usize),
-        operation: MixedOperation,
-        mode: MixedMode,
-    ) -> Result<MixedMode> {
-        let sizes = self.sizes(local, hosts)?;
-        mode::check(&sizes, operation, mode)?;
-        Ok(if mode == MixedMode::Auto { mode } else { first_alike(&sizes, operation, mode) })
-    }
-
-    /// The sizes of the grid for `local` ranks on each of `hosts` hosts: tensor and data ranks of a host, tensor and
-    /// data hosts.
-    ///
-    /// # Errors
-    /// The errors of [`required_bytes`](Self::required_bytes).
-    pub fn grid_of(&self, local: usize, hosts: usize) -> Result<[usize; 4]> {
-        Ok(self.sizes(local, hosts)?.by_level())
-    }
-
-    /// The operations of the grid for `local` ranks on each of `hosts` hosts.
-    ///
-    /// # Errors
-    /// The errors of [`required_bytes`](Self::required_bytes).
-    pub fn operations(&self, local: usize, hosts: usize) -> Result<Vec<MixedOperation>> {
-        let sizes = self.sizes(local, hosts)?;
-        Ok(MixedOperation::ALL.into_iter().filter(|operation| operation.is_on(&sizes)).collect())
-    }
-
-    /// The tensor rank and the data rank of each local number of each host, for `local` ranks on each of `hosts` hosts:
-    /// `[host][local]`.
-    ///
-    /// # Errors
-    /// The errors of [`required_bytes`](Self::required_bytes).
-    pub fn places(&self, local: usize, hosts: usize) -> Result<Vec<Vec<(usize, usize)>>> {
-        let sizes = self.sizes(local, hosts)?;
-        let place = |host: usize, number: usize| {
-            let at = sizes.position(host, number);
-            (sizes.tensor_rank(at), sizes.data_rank(at))
-        };
-        Ok((0..hosts).map(|host| (0..local).map(|number| place(host, number)).collect()).collect())
-    }
-
-    fn sizes(&self, local: usize, hosts: usize) -> Result<Sizes> {
-        let sizes = self.grid.sizes(local, hosts)?;
-        match self.most_bytes {
-            0..=MOST_BYTES => Ok(sizes),
-            bytes => Err(Error::invalid("most_bytes", bytes, format!("it may be at most {MOST_BYTES}"))),
-        }
-    }
-}
+use places::{layout, positions, work_bytes};
+use steps::GridStep;
 
 /// The settings of a call, equal on all ranks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -208,7 +71,7 @@ impl From<MixedMode> for MixedOptions<'_> {
 #[must_use = "dropping the grid leaves its groups"]
 pub struct Mixed {
     world: Coordinator,
-    sizes: Sizes,
+    sizes: GridSizes,
     at: Position,
     /// [part]; none where the group contains only this rank.
     groups: Vec<Option<Arc<dyn GroupCalls>>>,
@@ -216,9 +79,9 @@ pub struct Mixed {
     split: Vec<Coordinator>,
     work: SymmetricBuffer<u8>,
     most_bytes: usize,
-    choices: Choices,
+    choices: ModeChoices,
     /// The order of eager calls and graph launches. Graphs keep it alive.
-    order: Arc<Mutex<Order>>,
+    order: Arc<Mutex<StreamOrder>>,
     /// Locked during a call, so that calls run one at a time.
     known: Mutex<KnownPlans>,
 }
@@ -242,15 +105,15 @@ impl Mixed {
             return Err(Error::unsupported("a grid over hosts of unequal size", reason));
         }
         let sizes = config.sizes(local, hosts.len())?;
-        let choices = Choices::new(sizes, world.device().kind(), world.local().group().config().tuning.as_ref())?;
+        let choices = ModeChoices::new(sizes, world.device().kind(), world.local().group().config().tuning.as_ref())?;
         let positions = positions(&sizes, &hosts, world.ranks());
         let everyone: Vec<(usize, usize)> = (0..world.world_size()).map(|rank| (0, rank)).collect();
         let (mut groups, mut split, mut made) = (Vec::new(), Vec::new(), vec![(layout(&everyone), whole.clone())]);
         if hosts.len() > 1 {
-            let places: Vec<(usize, usize)> = positions.iter().map(|at| Part::Local.of(&sizes, *at)).collect();
+            let places: Vec<(usize, usize)> = positions.iter().map(|at| GridPart::Local.of(&sizes, *at)).collect();
             made.push((layout(&places), world.local().share()));
         }
-        for part in Part::ALL {
+        for part in GridPart::ALL {
             if part.size(&sizes) == 1 {
                 groups.push(None);
                 continue;
@@ -262,20 +125,19 @@ impl Mixed {
                 continue;
             }
             let (color, key) = places[world.rank()];
-            let group = world.split_as((Some(color as u32), key as i32), of_part)?;
-            let group = group.ok_or_else(|| Error::internal("a part of a grid has no group"))?;
+            let group = joined(world.split_as(Some(color as u32), key as i32, of_part)?)?;
             made.push((layout, group.share()));
             groups.push(Some(group.share()));
             split.push(group);
         }
-        let sums_apart = groups[Part::Local as usize].as_ref().is_some_and(|group| group.own().is_some());
+        let sums_apart = groups[GridPart::Local as usize].as_ref().is_some_and(|group| group.own().is_some());
         let own = || {
             let work = world.local().symmetric::<u8>(work_bytes(&sizes, config.most_bytes))?;
-            Ok((work, Arc::new(Mutex::new(Order::new(world.device())?))))
+            Ok((work, Arc::new(Mutex::new(StreamOrder::new(world.device())?))))
         };
         let (work, order) = whole.together("make the workspace of a grid", own())?;
         let at = positions[world.rank()];
-        let sizes = Sizes { sums_apart, ..sizes };
+        let sizes = GridSizes { sums_apart, ..sizes };
         let (world, most_bytes, known) = (world.clone(), config.most_bytes, Mutex::default());
         Ok(Self { choices, world, sizes, at, groups, split, work, most_bytes, order, known })
     }
@@ -348,7 +210,7 @@ impl Mixed {
             mode => mode,
         };
         let plan = steps::plan(&self.sizes, operation, mode, self.most_bytes / Dtype::F32.bytes());
-        Ok(plan.steps.iter().map(Step::to_string).collect())
+        Ok(plan.steps.iter().map(GridStep::to_string).collect())
     }
 
     /// Sums `x` of all ranks. `input` and `output` have equal lengths and may be one operand. See [`MixedOperation::AllReduce`].
@@ -489,7 +351,7 @@ fn of_part(config: &mut Config) {
 
 impl fmt::Debug for Mixed {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Sizes { local_tensor, local_data, across_tensor, across_data, .. } = self.sizes;
+        let GridSizes { local_tensor, local_data, across_tensor, across_data, .. } = self.sizes;
         let (tensor, data) = (self.tensor_rank(), self.data_rank());
         write!(
             out,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::grid::Sizes;
+use super::grid::GridSizes;
 use crate::error::{Error, Result};
 use crate::settings::named;
 
@@ -63,7 +63,7 @@ impl MixedOperation {
     }
 
     /// Whether a grid has the operation. A world of one rank has all: each is a copy.
-    pub(super) fn is_on(self, sizes: &Sizes) -> bool {
+    pub(super) fn is_on(self, sizes: &GridSizes) -> bool {
         let (tensor, data) = (sizes.tensor() > 1, sizes.data() > 1);
         match self {
             _ if !tensor && !data => true,
@@ -74,7 +74,7 @@ impl MixedOperation {
     }
 
     /// Elements of the input and of the output, if all data ranks have equal counts.
-    pub(super) fn elems(self, sizes: &Sizes, count: usize) -> (usize, usize) {
+    pub(super) fn elems(self, sizes: &GridSizes, count: usize) -> (usize, usize) {
         match self {
             Self::AllReduce => (count, count),
             Self::AllGather | Self::AllReduceAllGather => (count, sizes.data() * count),
@@ -103,7 +103,7 @@ impl MixedMode {
     }
 
     /// Whether a grid that has the operation has it in this mode.
-    pub(super) fn is_on(self, sizes: &Sizes, operation: MixedOperation) -> bool {
+    pub(super) fn is_on(self, sizes: &GridSizes, operation: MixedOperation) -> bool {
         let moves_only = matches!(operation, MixedOperation::AllGather | MixedOperation::ReduceScatter);
         let both = sizes.tensor() > 1 && sizes.data() > 1;
         match self {
@@ -118,7 +118,7 @@ impl MixedMode {
 named!(MixedMode, "the mode", [Self::Auto].into_iter().chain(Self::ALL));
 
 /// Refuses an operation or a mode that the grid does not have; the error lists those that it has.
-pub(super) fn check(sizes: &Sizes, operation: MixedOperation, mode: MixedMode) -> Result<()> {
+pub(super) fn check(sizes: &GridSizes, operation: MixedOperation, mode: MixedMode) -> Result<()> {
     // A closure, so that a valid call allocates nothing.
     let grid = || format!("a grid of {} tensor x {} data ranks", sizes.tensor(), sizes.data());
     if !operation.is_on(sizes) {

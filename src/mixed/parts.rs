@@ -1,20 +1,20 @@
 //! Operations whose data ranks have parts of unequal length, and messages in pieces: the parts are staged in the
 //! workspace, and the steps are those of equal parts. Pure.
 
-use super::grid::Sizes;
+use super::grid::GridSizes;
 use super::mode::{MixedMode, MixedOperation};
-use super::steps::{ALIGN, Plan, Planner, Space, Stretch, plan};
+use super::steps::{ALIGN, ElementRange, GridPlan, Planner, Space, plan};
 
 /// The elements of `x`, or of the slice, of each data rank in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rows<'a> {
+pub(super) enum DataRows<'a> {
     /// All data ranks have this many elements.
     Equal(usize),
     /// The elements by data rank.
     Of(&'a [usize]),
 }
 
-impl Rows<'_> {
+impl DataRows<'_> {
     pub(super) fn of(&self, data_rank: usize) -> usize {
         match self {
             Self::Equal(count) => *count,
@@ -50,7 +50,7 @@ impl Rows<'_> {
 
 impl MixedOperation {
     /// Elements of the input and of the output of data rank `at`.
-    pub(super) fn elems_of(self, sizes: &Sizes, rows: Rows<'_>, at: usize) -> (usize, usize) {
+    pub(super) fn elems_of(self, sizes: &GridSizes, rows: DataRows<'_>, at: usize) -> (usize, usize) {
         let of = |blocks: usize| if blocks == 1 { rows.of(at) } else { rows.before(sizes.data()) };
         let (input, output) = self.elems(sizes, 1);
         (of(input), of(output))
@@ -66,15 +66,18 @@ pub(super) fn shorter(len: usize) -> Option<usize> {
     }
 }
 
-/// Plans the elements of each data rank from `start` on, at most `len`: a piece of a message, or a message whose data
+/// Plans the elements, on data rank `at`, of each data rank from `start` on, at most `len`: a piece of a message, or a message whose data
 /// ranks have unequal parts. Parts are staged if they are not contiguous, or if the part of any rank is shorter. All
 /// ranks make the same decision, so that the operands of every step have equal layouts.
 pub(super) fn plan_part(
-    (sizes, at): (&Sizes, usize),
+    sizes: &GridSizes,
+    at: usize,
     operation: MixedOperation,
     mode: MixedMode,
-    (rows, start, len): (Rows<'_>, usize, usize),
-) -> Plan {
+    rows: DataRows<'_>,
+    start: usize,
+    len: usize,
+) -> GridPlan {
     let (most, data) = (rows.most(), sizes.data());
     if rows.are_equal() && (start, len) == (0, most) {
         return plan(sizes, operation, mode, most);
@@ -89,8 +92,8 @@ pub(super) fn plan_part(
         }
     };
     let direct = |blocks: usize| blocks == 1 && full;
-    let mut planner = Planner::new(sizes, len, Stretch::NONE, Stretch::NONE);
-    let operand = |space: Space, (start, elems): (usize, usize)| Stretch { space, start, elems };
+    let mut planner = Planner::new(sizes, len, ElementRange::NONE, ElementRange::NONE);
+    let operand = |space: Space, (start, elems): (usize, usize)| ElementRange { space, start, elems };
     let place = |planner: &mut Planner, blocks: usize, space: Space| match direct(blocks) {
         true => operand(space, (start, len)),
         false => planner.take(blocks * len),

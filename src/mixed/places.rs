@@ -1,12 +1,12 @@
 //! The positions of the ranks of a grid, equality of groups, and the workspace that calls need. Pure.
 
-use super::grid::{Part, Position, Sizes};
+use super::grid::{GridPart, GridSizes, Position};
 use super::mode::{MixedMode, MixedOperation};
-use super::parts::{Rows, plan_part};
-use super::steps::{self, Step};
+use super::parts::{DataRows, plan_part};
+use super::steps::{self, GridStep};
 
 /// The position of every rank of the world.
-pub(super) fn positions(sizes: &Sizes, hosts: &[Vec<usize>], ranks: &[usize]) -> Vec<Position> {
+pub(super) fn positions(sizes: &GridSizes, hosts: &[Vec<usize>], ranks: &[usize]) -> Vec<Position> {
     let place = |rank: &usize| {
         let host = hosts.iter().position(|host| host.contains(rank)).unwrap_or(0);
         let local = hosts[host].iter().position(|other| other == rank).unwrap_or(0);
@@ -24,15 +24,17 @@ pub(super) fn layout(places: &[(usize, usize)]) -> Vec<usize> {
 
 /// The first mode with the same steps as `mode`, over groups of the same ranks in the same order. The grid has both
 /// modes.
-pub(super) fn first_alike(sizes: &Sizes, operation: MixedOperation, mode: MixedMode) -> MixedMode {
+pub(super) fn first_alike(sizes: &GridSizes, operation: MixedOperation, mode: MixedMode) -> MixedMode {
     let ranks = || (0..sizes.hosts()).flat_map(|host| (0..sizes.local()).map(move |local| sizes.position(host, local)));
-    let layouts = Part::ALL.map(|part| layout(&ranks().map(|at| part.of(sizes, at)).collect::<Vec<_>>()));
+    let layouts = GridPart::ALL.map(|part| layout(&ranks().map(|at| part.of(sizes, at)).collect::<Vec<_>>()));
     // Replaces a group by the first group with the same ranks.
-    let first = |part: Part| layouts.iter().position(|layout| *layout == layouts[part as usize]);
+    let first = |part: GridPart| layouts.iter().position(|layout| *layout == layouts[part as usize]);
     let steps = |mode, count| {
         let steps = steps::plan(sizes, operation, mode, count).steps.into_iter();
         let named = |step| match step {
-            Step::Collective { kind, part, from, into, rows } => (first(part), Some((kind, from, into, rows)), None),
+            GridStep::Collective { kind, part, from, into, rows } => {
+                (first(part), Some((kind, from, into, rows)), None)
+            }
             other => (None, None, Some(other)),
         };
         steps.map(named).collect::<Vec<_>>()
@@ -46,22 +48,22 @@ pub(super) fn first_alike(sizes: &Sizes, operation: MixedOperation, mode: MixedM
 
 /// The workspace elements of a piece of `len` elements of each data rank, of which one lacks an element, so that
 /// everything is staged.
-fn staged_work(sizes: &Sizes, operation: MixedOperation, mode: MixedMode, len: usize) -> usize {
+fn staged_work(sizes: &GridSizes, operation: MixedOperation, mode: MixedMode, len: usize) -> usize {
     if sizes.data() == 1 {
         return 0; // nothing to stage
     }
     let mut counts = vec![len; sizes.data()];
     counts[0] = len.saturating_sub(1);
-    plan_part((sizes, 0), operation, mode, (Rows::Of(&counts), 0, len)).work
+    plan_part(sizes, 0, operation, mode, DataRows::Of(&counts), 0, len).work
 }
 
 /// Workspace bytes for every operation in every mode with `most_bytes` bytes of any type, and for staging the operands
 /// of data ranks with unequal parts. A mode that needs more workspace for such operands runs in pieces; the shortest
 /// piece fits.
-pub(super) fn work_bytes(sizes: &Sizes, most_bytes: usize) -> usize {
+pub(super) fn work_bytes(sizes: &GridSizes, most_bytes: usize) -> usize {
     let mut most = 0;
     // Several launches need more workspace than one.
-    let sizes = &Sizes { sums_apart: false, ..*sizes };
+    let sizes = &GridSizes { sums_apart: false, ..*sizes };
     // A count that the ranks do not divide needs padding to equal shares.
     let counts = |bytes: usize| [most_bytes / bytes, (most_bytes / bytes).saturating_sub(1)];
     for operation in MixedOperation::ALL.into_iter().filter(|operation| operation.is_on(sizes)) {

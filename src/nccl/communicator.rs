@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::library::Library;
-use super::session::Session;
+use super::session::NcclSession;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
@@ -56,7 +56,7 @@ fn moved(dtype: Dtype) -> i32 {
 ///
 /// An error other than a refused call ends the communicator. It is aborted, so that ranks that wait for this rank are
 /// notified, and all later calls return that error.
-pub struct Communicator(pub(super) Arc<Session>);
+pub struct Communicator(pub(super) Arc<NcclSession>);
 
 impl Communicator {
     pub(crate) fn device(&self) -> &Device {

@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use super::communicator::Communicator;
 use super::library::{Library, UniqueId};
-use super::session::{Handle, Place, Session};
+use super::session::{NcclHandle, NcclSession, RankOfWorld};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::settings::written;
 
 /// A rank's message to the others before they join.
 #[derive(Serialize, Deserialize)]
-struct Card {
+struct NcclCard {
     error: Option<String>,
     version: String,
     /// The communicator's identity, only from rank 0.
@@ -45,7 +45,7 @@ impl Communicator {
         mut exchange: impl FnMut(&[u8]) -> Result<Vec<Vec<u8>>>,
     ) -> Result<Self> {
         let library = library.and_then(|library| served(device).map(|()| library));
-        let place = Place { rank, world_size };
+        let place = RankOfWorld { rank, world_size };
         meet(library, device, place, limit, &mut exchange).map(|session| Self(Arc::new(session)))
     }
 
@@ -68,7 +68,7 @@ impl Communicator {
         limit: Duration,
     ) -> Result<Self> {
         served(device)?;
-        let place = Place { rank, world_size };
+        let place = RankOfWorld { rank, world_size };
         join_blocking(library, device, place, id, limit).map(|session| Self(Arc::new(session)))
     }
 }
@@ -81,18 +81,18 @@ fn served(device: &Device) -> Result<()> {
 }
 
 /// Gathers bytes from every rank, in rank order.
-type Exchange<'a> = dyn FnMut(&[u8]) -> Result<Vec<Vec<u8>>> + 'a;
+type ByteExchange<'a> = dyn FnMut(&[u8]) -> Result<Vec<Vec<u8>>> + 'a;
 
 /// Agrees on an identity, joins, and agrees that all ranks have joined.
 pub(super) fn meet(
     library: Result<Library>,
     device: &Device,
-    place: Place,
+    place: RankOfWorld,
     limit: Duration,
-    exchange: &mut Exchange<'_>,
-) -> Result<Session> {
+    exchange: &mut ByteExchange<'_>,
+) -> Result<NcclSession> {
     let (library, id) = agree(library, place, exchange)?;
-    let session = Session::open(&library, device, place, id, limit);
+    let session = NcclSession::open(&library, device, place, id, limit);
     let words = session.as_ref().err().map(ToString::to_string).unwrap_or_default();
     let all = exchange(words.as_bytes());
     let session = session?;
@@ -103,15 +103,15 @@ pub(super) fn meet(
 }
 
 /// Checks that every rank has a library of one version, and returns rank 0's identity on all ranks.
-fn agree(library: Result<Library>, place: Place, exchange: &mut Exchange<'_>) -> Result<(Library, UniqueId)> {
+fn agree(library: Result<Library>, place: RankOfWorld, exchange: &mut ByteExchange<'_>) -> Result<(Library, UniqueId)> {
     let own = library.and_then(|library| {
         place.numbers()?;
         let id = if place.rank == 0 { library.unique_id()?.to_bytes().to_vec() } else { Vec::new() };
         Ok((library, id))
     });
     let card = match &own {
-        Ok((library, id)) => Card { error: None, version: library.version().to_string(), id: id.clone() },
-        Err(error) => Card { error: Some(error.to_string()), version: String::new(), id: Vec::new() },
+        Ok((library, id)) => NcclCard { error: None, version: library.version().to_string(), id: id.clone() },
+        Err(error) => NcclCard { error: Some(error.to_string()), version: String::new(), id: Vec::new() },
     };
     let card = written(serde_json::to_vec(&card))?;
     let all = exchange(&card);
@@ -120,7 +120,7 @@ fn agree(library: Result<Library>, place: Place, exchange: &mut Exchange<'_>) ->
         serde_json::from_slice(&card)
             .map_err(|error| Error::bootstrap(format!("rank {rank} sent malformed data about its NCCL: {error}")))
     });
-    let cards = cards.collect::<Result<Vec<Card>>>()?;
+    let cards = cards.collect::<Result<Vec<NcclCard>>>()?;
     if let Some((rank, message)) = cards.iter().enumerate().find_map(|(rank, card)| Some((rank, card.error.clone()?))) {
         return Err(Error::Peer { rank, message });
     }
@@ -133,7 +133,13 @@ fn agree(library: Result<Library>, place: Place, exchange: &mut Exchange<'_>) ->
     Ok((library, UniqueId::from_bytes(id)))
 }
 
-fn join_blocking(library: &Library, device: &Device, place: Place, id: UniqueId, limit: Duration) -> Result<Session> {
+fn join_blocking(
+    library: &Library,
+    device: &Device,
+    place: RankOfWorld,
+    id: UniqueId,
+    limit: Duration,
+) -> Result<NcclSession> {
     let (rank, ranks) = place.numbers()?;
     let (sender, made) = mpsc::channel();
     let (theirs, bound) = (library.clone(), device.clone());
@@ -142,7 +148,7 @@ fn join_blocking(library: &Library, device: &Device, place: Place, id: UniqueId,
             let mut comm = std::ptr::null_mut();
             // SAFETY: writes one handle; the rank's device is current.
             let code = unsafe { (theirs.symbols().ncclCommInitRank)(&raw mut comm, ranks, id.0, rank) };
-            theirs.check("ncclCommInitRank", code, std::ptr::null_mut()).map(|()| Handle(comm))
+            theirs.check("ncclCommInitRank", code, std::ptr::null_mut()).map(|()| NcclHandle(comm))
         });
         if let Err(mpsc::SendError(Ok(late))) = sender.send(made) {
             // SAFETY: made a moment ago and known to no other thread.
@@ -155,5 +161,5 @@ fn join_blocking(library: &Library, device: &Device, place: Place, id: UniqueId,
         Ok(made) => made?,
         Err(_) => return Err(Error::exchange_timeout(None, limit, format!("ncclCommInitRank, in {}", library.name()))),
     };
-    Ok(Session::adopt(library, device, place, comm, limit))
+    Ok(NcclSession::adopt(library, device, place, comm, limit))
 }

@@ -9,7 +9,7 @@ use parking_lot::ReentrantMutex;
 
 use super::ending;
 use super::library::{Library, SUCCESS, UniqueId};
-use super::symbols::{Config, ncclComm_t};
+use super::symbols::{NcclConfig, ncclComm_t};
 use crate::device::Device;
 use crate::error::{Error, Result};
 
@@ -28,12 +28,12 @@ const LEAVING: Duration = Duration::from_secs(2);
 
 /// A rank's number in a communicator, and the world size.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct RankOfWorld {
     pub(super) rank: usize,
     pub(super) world_size: usize,
 }
 
-impl Place {
+impl RankOfWorld {
     /// The rank and the world size, as NCCL takes them.
     pub(super) fn numbers(self) -> Result<(i32, i32)> {
         let Self { rank, world_size } = self;
@@ -50,42 +50,42 @@ impl Place {
 /// One rank's NCCL communicator. The lock serialises calls, polls and aborts of several threads. It is released while a
 /// thread waits. A thread holds it from the start of a group to its end, because the resources of the recorded calls
 /// must live until then; calls inside the group lock it again.
-pub(super) struct Session {
+pub(super) struct NcclSession {
     pub(super) library: Library,
     pub(super) device: Device,
-    pub(super) place: Place,
+    pub(super) place: RankOfWorld,
     /// The longest time that a call may continue in the background.
     limit: Duration,
-    life: ReentrantMutex<RefCell<Life>>,
+    life: ReentrantMutex<RefCell<SessionLife>>,
 }
 
-struct Life {
-    state: State,
+struct SessionLife {
+    state: SessionState,
     /// Number of nested open groups of the thread that holds the lock.
     groups: usize,
     /// The error that ends the communicator after the groups are closed.
     doom: Option<Error>,
 }
 
-enum State {
-    Live(Handle),
+enum SessionState {
+    Live(NcclHandle),
     /// Aborted or closed, with the error for later calls.
     Ended(Error),
 }
 
 /// A communicator's address, which may be passed between threads.
 #[derive(Clone, Copy)]
-pub(super) struct Handle(pub(super) ncclComm_t);
+pub(super) struct NcclHandle(pub(super) ncclComm_t);
 // SAFETY: NCCL lets any thread use a communicator, one at a time, which the lock around it ensures.
-unsafe impl Send for Handle {}
+unsafe impl Send for NcclHandle {}
 
-impl Session {
+impl NcclSession {
     /// Joins the other ranks with equal `id`. This and every later call returns when it is done, or is aborted after
     /// `limit`. Collective; blocks.
     pub(super) fn open(
         library: &Library,
         device: &Device,
-        place: Place,
+        place: RankOfWorld,
         id: UniqueId,
         limit: Duration,
     ) -> Result<Self> {
@@ -93,7 +93,7 @@ impl Session {
         let (rank, ranks) = place.numbers()?;
         device.make_current()?;
         let mut comm = std::ptr::null_mut();
-        let config = Config::NON_BLOCKING;
+        let config = NcclConfig::NON_BLOCKING;
         let call = library.symbols().ncclCommInitRankConfig;
         // SAFETY: writes one handle and reads the config; the rank's device is current.
         let code = unsafe { call(&raw mut comm, ranks, id.0, rank, &raw const config) };
@@ -101,14 +101,20 @@ impl Session {
             library.check(NAME, code, comm)?;
             return Err(Error::Nccl { code, message: format!("{NAME}: no communicator, in {}", library.name()) });
         }
-        let session = Self::adopt(library, device, place, Handle(comm), limit);
+        let session = Self::adopt(library, device, place, NcclHandle(comm), limit);
         session.settle(NAME, code)?;
         Ok(session)
     }
 
     /// Takes ownership of an open communicator of this rank.
-    pub(super) fn adopt(library: &Library, device: &Device, place: Place, comm: Handle, limit: Duration) -> Self {
-        let life = Life { state: State::Live(comm), groups: 0, doom: None };
+    pub(super) fn adopt(
+        library: &Library,
+        device: &Device,
+        place: RankOfWorld,
+        comm: NcclHandle,
+        limit: Duration,
+    ) -> Self {
+        let life = SessionLife { state: SessionState::Live(comm), groups: 0, doom: None };
         let life = ReentrantMutex::new(RefCell::new(life));
         Self { library: library.clone(), device: device.clone(), place, limit, life }
     }
@@ -168,13 +174,13 @@ impl Session {
             let life = self.life.lock();
             let mut life = life.borrow_mut();
             let comm = match &life.state {
-                State::Live(comm) => *comm,
-                State::Ended(first) => return first.clone(),
+                SessionState::Live(comm) => *comm,
+                SessionState::Ended(first) => return first.clone(),
             };
             if life.groups > 0 {
                 return life.doom.get_or_insert(error).clone();
             }
-            life.state = State::Ended(error.clone());
+            life.state = SessionState::Ended(error.clone());
             comm
         };
         let (library, device, rank) = (self.library.clone(), self.device.clone(), self.place.rank);
@@ -199,10 +205,10 @@ impl Session {
         let life = self.life.lock();
         let mut life = life.borrow_mut();
         let comm = match &life.state {
-            State::Live(comm) => comm.0,
-            State::Ended(error) => return Err(error.clone()),
+            SessionState::Live(comm) => comm.0,
+            SessionState::Ended(error) => return Err(error.clone()),
         };
-        life.state = State::Ended(Error::Closed);
+        life.state = SessionState::Ended(Error::Closed);
         // SAFETY: the last use.
         let code = unsafe { (symbols.ncclCommDestroy)(comm) };
         self.library.check("ncclCommDestroy", if code == IN_PROGRESS { SUCCESS } else { code }, std::ptr::null_mut())
@@ -218,8 +224,8 @@ impl Session {
         let life = self.life.lock();
         let life = life.borrow();
         match (&life.state, &life.doom) {
-            (State::Live(comm), None) => use_it(comm.0),
-            (State::Live(_), Some(error)) | (State::Ended(error), _) => Err(error.clone()),
+            (SessionState::Live(comm), None) => use_it(comm.0),
+            (SessionState::Live(_), Some(error)) | (SessionState::Ended(error), _) => Err(error.clone()),
         }
     }
 
@@ -260,7 +266,7 @@ impl Session {
             }
             let waited = start.elapsed();
             if waited >= self.limit {
-                let Place { rank, world_size } = self.place;
+                let RankOfWorld { rank, world_size } = self.place;
                 let doing = format!("{name} of rank {rank} of {world_size}, in {}", self.library.name());
                 return Err(self.abort(Error::exchange_timeout(None, waited, doing)));
             }
@@ -307,14 +313,14 @@ impl Session {
 
     fn fail(&self, name: &str, code: i32) -> Error {
         match self.with(|comm| self.library.check(name, code, comm)) {
-            Ok(()) => Error::internal(format!("{name} failed without a reason")),
+            Ok(()) => Error::Nccl { code, message: format!("{name}: no reason, in {}", self.library.name()) },
             Err(error) => self.abort(error),
         }
     }
 }
 
 /// Aborts a communicator that is no longer in use. Blocks while graphs contain its operations.
-fn last_use(library: &Library, device: &Device, comm: Handle) -> Result<()> {
+fn last_use(library: &Library, device: &Device, comm: NcclHandle) -> Result<()> {
     device.make_current()?;
     // SAFETY: the last use.
     let code = unsafe { (library.symbols().ncclCommAbort)(comm.0) };
@@ -329,7 +335,7 @@ fn pause(waited: Duration, limit: Duration) {
     }
 }
 
-impl Drop for Session {
+impl Drop for NcclSession {
     fn drop(&mut self) {
         self.abort(Error::Closed);
     }

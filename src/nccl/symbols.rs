@@ -21,20 +21,20 @@ pub(super) struct ncclUniqueId {
 }
 
 /// A `cudaStream_t`.
-pub(super) type Stream = *mut c_void;
+pub(super) type NcclStream = *mut c_void;
 /// An `ncclWindow_t`.
-pub(super) type Handle = *mut c_void;
+pub(super) type WindowHandle = *mut c_void;
 
 /// An `ncclConfig_t` of NCCL 2.14, the first version with this struct. Newer libraries read `size` bytes.
 #[repr(C)]
-pub(super) struct Config {
+pub(super) struct NcclConfig {
     size: usize,
     magic: u32,
     version: u32,
     blocking: i32,
 }
 
-impl Config {
+impl NcclConfig {
     /// Calls return at once; NCCL's threads continue them.
     pub(super) const NON_BLOCKING: Self =
         Self { size: size_of::<Self>(), magic: 0xcafe_beef, version: 21400, blocking: 0 };
@@ -60,25 +60,25 @@ symbols! {
         ncclGetErrorString: fn(i32) -> *const c_char;
         ncclGetLastError: fn(ncclComm_t) -> *const c_char;
         ncclCommInitRank: fn(*mut ncclComm_t, c_int, ncclUniqueId, c_int) -> i32;
-        ncclCommInitRankConfig: fn(*mut ncclComm_t, c_int, ncclUniqueId, c_int, *const Config) -> i32;
+        ncclCommInitRankConfig: fn(*mut ncclComm_t, c_int, ncclUniqueId, c_int, *const NcclConfig) -> i32;
         ncclCommGetAsyncError: fn(ncclComm_t, *mut i32) -> i32;
         ncclCommFinalize: fn(ncclComm_t) -> i32;
         ncclCommDestroy: fn(ncclComm_t) -> i32;
         ncclCommAbort: fn(ncclComm_t) -> i32;
         ncclGroupStart: fn() -> i32;
         ncclGroupEnd: fn() -> i32;
-        ncclAllReduce: fn(*const c_void, *mut c_void, usize, i32, i32, ncclComm_t, Stream) -> i32;
-        ncclReduceScatter: fn(*const c_void, *mut c_void, usize, i32, i32, ncclComm_t, Stream) -> i32;
-        ncclAllGather: fn(*const c_void, *mut c_void, usize, i32, ncclComm_t, Stream) -> i32;
-        ncclReduce: fn(*const c_void, *mut c_void, usize, i32, i32, c_int, ncclComm_t, Stream) -> i32;
-        ncclBroadcast: fn(*const c_void, *mut c_void, usize, i32, c_int, ncclComm_t, Stream) -> i32;
-        ncclSend: fn(*const c_void, usize, i32, c_int, ncclComm_t, Stream) -> i32;
-        ncclRecv: fn(*mut c_void, usize, i32, c_int, ncclComm_t, Stream) -> i32;
+        ncclAllReduce: fn(*const c_void, *mut c_void, usize, i32, i32, ncclComm_t, NcclStream) -> i32;
+        ncclReduceScatter: fn(*const c_void, *mut c_void, usize, i32, i32, ncclComm_t, NcclStream) -> i32;
+        ncclAllGather: fn(*const c_void, *mut c_void, usize, i32, ncclComm_t, NcclStream) -> i32;
+        ncclReduce: fn(*const c_void, *mut c_void, usize, i32, i32, c_int, ncclComm_t, NcclStream) -> i32;
+        ncclBroadcast: fn(*const c_void, *mut c_void, usize, i32, c_int, ncclComm_t, NcclStream) -> i32;
+        ncclSend: fn(*const c_void, usize, i32, c_int, ncclComm_t, NcclStream) -> i32;
+        ncclRecv: fn(*mut c_void, usize, i32, c_int, ncclComm_t, NcclStream) -> i32;
     }
     later {
         ncclMemAlloc: fn(*mut *mut c_void, usize) -> i32;
         ncclMemFree: fn(*mut c_void) -> i32;
-        ncclCommWindowRegister: fn(ncclComm_t, *mut c_void, usize, *mut Handle, c_int) -> i32;
-        ncclCommWindowDeregister: fn(ncclComm_t, Handle) -> i32;
+        ncclCommWindowRegister: fn(ncclComm_t, *mut c_void, usize, *mut WindowHandle, c_int) -> i32;
+        ncclCommWindowDeregister: fn(ncclComm_t, WindowHandle) -> i32;
     }
 }

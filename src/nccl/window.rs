@@ -6,8 +6,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::communicator::Communicator;
-use super::session::Session;
-use super::symbols::Handle;
+use super::session::NcclSession;
+use super::symbols::WindowHandle;
 use crate::error::{Error, Result};
 
 /// `NCCL_WIN_COLL_SYMMETRIC`: equal offsets in the windows of all ranks contain corresponding data.
@@ -19,9 +19,9 @@ const SYMMETRIC: c_int = 1;
 /// Dropping it deregisters and frees the memory; the streams that use it must be done.
 #[doc(hidden)] // for `symmetra-bench` alone
 pub struct Window {
-    session: Arc<Session>,
+    session: Arc<NcclSession>,
     address: *mut c_void,
-    handle: Handle,
+    handle: WindowHandle,
     bytes: usize,
 }
 

@@ -5,7 +5,7 @@ use std::fmt::{self, Debug};
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use super::heap::{Heap, Held};
+use super::heap::{Heap, HeldBlock};
 use crate::error::Result;
 use crate::memory::{Adopted, AdoptedSlice, Operand, Ref, Sealed, View, group_copies, size_bytes};
 use crate::types::Element;
@@ -17,7 +17,7 @@ use crate::types::Element;
 pub struct Buffer<T: Element> {
     /// Declared before the memory: the registration ends first.
     adopted: Adopted<'static, T>,
-    held: Option<Arc<Held>>,
+    held: Option<Arc<HeldBlock>>,
     heap: Arc<Heap>,
 }
 

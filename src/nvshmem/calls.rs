@@ -25,7 +25,7 @@ const REPORT: Duration = Duration::from_secs(4);
 static ONE: Mutex<()> = Mutex::new(());
 
 /// The thread of a session, and whether it may be used.
-pub(super) struct Calls {
+pub(super) struct CallThread {
     pub(super) library: Library,
     pub(super) communicator: Communicator,
     jobs: Mutex<Sender<Job>>,
@@ -33,7 +33,7 @@ pub(super) struct Calls {
     ended: OnceCell<Error>,
 }
 
-impl Calls {
+impl CallThread {
     pub(super) fn new(library: &Library, communicator: &Communicator) -> Result<Self> {
         let (jobs, asked) = mpsc::channel::<Job>();
         let thread = std::thread::Builder::new().name("symmetra-nvshmem".to_owned());
@@ -157,7 +157,7 @@ impl Calls {
     }
 }
 
-impl fmt::Debug for Calls {
+impl fmt::Debug for CallThread {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{:?} over {:?}", self.library, self.group())
     }

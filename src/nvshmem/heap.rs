@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::calls::Calls;
+use super::calls::CallThread;
 use super::library::{Symbols, succeed};
 use super::process::Claim;
 use crate::bootstrap::hello::tell;
@@ -19,7 +19,7 @@ use crate::types::Element;
 
 /// The shared state of a session and its buffers.
 pub(super) struct Heap {
-    pub(super) calls: Calls,
+    pub(super) calls: CallThread,
     pub(super) claim: Claim,
     /// The number of NVSHMEM's processing elements.
     pub(super) all_pes: usize,
@@ -32,7 +32,7 @@ pub(super) struct Heap {
 struct Blocks {
     /// The number of the next block. Equal on all ranks, which allocate in the same order.
     next: u64,
-    live: BTreeMap<u64, (Block, Keep)>,
+    live: BTreeMap<u64, (HeapBlock, Keep)>,
     dropped: BTreeSet<u64>,
 }
 
@@ -41,7 +41,7 @@ type Keep = Option<Communicator>;
 
 /// Memory as NVSHMEM addresses it.
 #[derive(Clone, Copy)]
-pub(super) struct Block {
+pub(super) struct HeapBlock {
     pub(super) address: usize,
     pub(super) bytes: usize,
     /// Whether the memory belongs to a communicator, and was registered.
@@ -49,12 +49,12 @@ pub(super) struct Block {
 }
 
 /// A block of this rank. When dropped, the block is listed to be freed.
-pub(super) struct Held {
+pub(super) struct HeldBlock {
     heap: Arc<Heap>,
     number: u64,
 }
 
-impl Drop for Held {
+impl Drop for HeldBlock {
     fn drop(&mut self) {
         if !self.heap.calls.group().device().is_here() {
             return;
@@ -81,7 +81,7 @@ struct Reached {
 }
 
 impl Heap {
-    pub(super) fn new(calls: Calls, claim: Claim, all_pes: usize, pes: Vec<i32>) -> Self {
+    pub(super) fn new(calls: CallThread, claim: Claim, all_pes: usize, pes: Vec<i32>) -> Self {
         Self { calls, claim, all_pes, pes, blocks: Mutex::default() }
     }
 
@@ -140,7 +140,7 @@ impl Heap {
         let group = self.calls.group();
         let idle = group.device().synchronize();
         group.exchange(|mesh, deadline| mesh.agree("wait for the device", idle, deadline))?;
-        let blocks: Vec<Block> = {
+        let blocks: Vec<HeapBlock> = {
             let blocks = self.blocks.lock();
             numbers.iter().filter_map(|number| blocks.live.get(number)).map(|(block, _)| *block).collect()
         };
@@ -157,7 +157,7 @@ impl Heap {
     }
 
     /// Allocates `bytes` on every rank, and finds every rank's address. Nothing is allocated for 0 bytes. Collective.
-    pub(super) fn allocate(self: &Arc<Self>, bytes: Result<usize>) -> Result<(Option<Held>, Vec<usize>)> {
+    pub(super) fn allocate(self: &Arc<Self>, bytes: Result<usize>) -> Result<(Option<HeldBlock>, Vec<usize>)> {
         // An invalid size is an error on all ranks, because it differs from other sizes.
         self.wish(Some(bytes.as_ref().map_or(u64::MAX, |bytes| *bytes as u64)))?;
         let bytes = bytes?;
@@ -169,7 +169,7 @@ impl Heap {
             // SAFETY: all processing elements request the same number of bytes, as `wish` compared.
             Ok(unsafe { (symbols.nvshmem_malloc)(bytes) } as usize)
         })?;
-        let held = (address != 0).then(|| self.hold(Block { address, bytes, registered: false }, None));
+        let held = (address != 0).then(|| self.hold(HeapBlock { address, bytes, registered: false }, None));
         let (told, addresses) = self.reach(address, bytes)?;
         self.check_filled(&told, bytes)?;
         check_reached(&told)?;
@@ -177,12 +177,12 @@ impl Heap {
     }
 
     /// Registers a block, to be freed when every rank has dropped its own.
-    pub(super) fn hold(self: &Arc<Self>, block: Block, keep: Keep) -> Held {
+    pub(super) fn hold(self: &Arc<Self>, block: HeapBlock, keep: Keep) -> HeldBlock {
         let mut blocks = self.blocks.lock();
         let number = blocks.next;
         blocks.next += 1;
         blocks.live.insert(number, (block, keep));
-        Held { heap: self.clone(), number }
+        HeldBlock { heap: self.clone(), number }
     }
 
     /// Refuses an allocation that failed on a rank.
@@ -263,8 +263,8 @@ impl Heap {
 }
 
 /// Frees a block, or reverts its registration.
-fn release(symbols: &Symbols, block: Block) -> Result<()> {
-    let Block { address, bytes, registered } = block;
+fn release(symbols: &Symbols, block: HeapBlock) -> Result<()> {
+    let HeapBlock { address, bytes, registered } = block;
     let address = address as *mut c_void;
     match symbols.nvshmemx_buffer_unregister_symmetric.filter(|_| registered) {
         // SAFETY: registered by `map`, deregistered once; all ranks do so in the same order.

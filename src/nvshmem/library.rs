@@ -46,7 +46,7 @@ impl fmt::Display for Version {
 /// An `nvshmemx_uniqueid_t`. Rank 0 creates it; all ranks initialise with it.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct UniqueId {
+pub(super) struct ShmemUniqueId {
     version: c_int,
     internal: [c_char; 124],
 }
@@ -55,7 +55,7 @@ pub(super) struct UniqueId {
 #[repr(C)]
 struct UniqueIdArgs {
     version: c_int,
-    id: *const UniqueId,
+    id: *const ShmemUniqueId,
     rank: c_int,
     ranks: c_int,
 }
@@ -78,7 +78,7 @@ pub(super) struct InitAttr {
 
 // The sizes that NVSHMEM's headers assert.
 const _: () = {
-    assert!(size_of::<UniqueId>() == UniqueId::BYTES);
+    assert!(size_of::<ShmemUniqueId>() == ShmemUniqueId::BYTES);
     assert!(size_of::<UniqueIdArgs>() == 24);
     assert!(size_of::<InitArgs>() == 128);
     assert!(size_of::<InitAttr>() == 144);
@@ -89,7 +89,7 @@ const fn first<T>() -> c_int {
     (1 << 16) + size_of::<T>() as c_int
 }
 
-impl UniqueId {
+impl ShmemUniqueId {
     pub(super) const BYTES: usize = 128;
 
     pub(super) fn empty() -> Self {
@@ -137,8 +137,8 @@ symbols! {
     always {
         nvshmemx_vendor_get_version_info: fn(*mut c_int, *mut c_int, *mut c_int);
         nvshmemx_init_status: fn() -> c_int;
-        nvshmemx_get_uniqueid: fn(*mut UniqueId) -> c_int;
-        nvshmemx_set_attr_uniqueid_args: fn(c_int, c_int, *const UniqueId, *mut InitAttr) -> c_int;
+        nvshmemx_get_uniqueid: fn(*mut ShmemUniqueId) -> c_int;
+        nvshmemx_set_attr_uniqueid_args: fn(c_int, c_int, *const ShmemUniqueId, *mut InitAttr) -> c_int;
         nvshmemx_hostlib_init_attr: fn(c_uint, *mut InitAttr) -> c_int;
         nvshmemx_hostlib_finalize: fn();
         nvshmem_my_pe: fn() -> c_int;

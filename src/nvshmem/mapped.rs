@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 
-use super::heap::{Block, Heap, Held};
+use super::heap::{Heap, HeapBlock, HeldBlock};
 use crate::bootstrap::hello::tell;
 use crate::collective::Communicator;
 use crate::error::{Error, Result};
@@ -21,7 +21,7 @@ const GRANULARITY: u64 = 512 << 20;
 /// A communicator's memory in the heap of NVSHMEM. Dropping it does not block; the memory leaves NVSHMEM's heap in a
 /// later collective call of the session, after every rank has dropped its own.
 pub struct Mapped {
-    _held: Held,
+    _held: HeldBlock,
     communicator: Communicator,
     address: usize,
 }
@@ -45,8 +45,8 @@ impl Mapped {
             // SAFETY: a whole allocation, which the block keeps alive by its communicator (liveness).
             Ok(unsafe { register(start as *mut c_void, bytes, 0) } as usize)
         })?;
-        let held =
-            (address != 0).then(|| heap.hold(Block { address, bytes, registered: true }, Some(communicator.clone())));
+        let held = (address != 0)
+            .then(|| heap.hold(HeapBlock { address, bytes, registered: true }, Some(communicator.clone())));
         let told = group.exchange(|mesh, deadline| tell(mesh, "to map symmetric memory", &held.is_some(), deadline))?;
         let refused = || Error::unsupported(MEMORY, "NVSHMEM refuses to register it");
         match (held, told.iter().position(|mapped| !mapped)) {

@@ -5,9 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::buffer::Buffer;
-use super::calls::Calls;
+use super::calls::CallThread;
 use super::heap::Heap;
-use super::library::{INIT_WITH_UNIQUE_ID, InitAttr, Library, UniqueId, succeed};
+use super::library::{INIT_WITH_UNIQUE_ID, InitAttr, Library, ShmemUniqueId, succeed};
 use super::mapped::Mapped;
 use super::process::{self, Claim};
 use crate::bootstrap::hello::tell;
@@ -48,7 +48,7 @@ impl Session {
                 let reason = "it is initialised in this process already: a session joins it";
                 return Err(Error::unsupported("to initialise NVSHMEM", reason));
             }
-            Ok((Calls::new(&library, communicator)?, claim))
+            Ok((CallThread::new(&library, communicator)?, claim))
         });
         let (calls, claim) = met(group, "open NVSHMEM", own)?;
         let id = exchange_id(&calls)?;
@@ -80,14 +80,14 @@ impl Session {
                 let reason = "it is not initialised in this process: a session opens it";
                 return Err(Error::unsupported("to join NVSHMEM", reason));
             }
-            Ok((Calls::new(&library, communicator)?, Claim::join()?))
+            Ok((CallThread::new(&library, communicator)?, Claim::join()?))
         });
         let (calls, claim) = met(group, "join NVSHMEM", own)?;
         Self::over(calls, claim)
     }
 
     /// A session over an initialised NVSHMEM. Collective.
-    fn over(calls: Calls, claim: Claim) -> Result<Self> {
+    fn over(calls: CallThread, claim: Claim) -> Result<Self> {
         let found = calls.run("nvshmem_my_pe", |symbols| {
             // SAFETY: NVSHMEM is initialised.
             let own = unsafe { (symbols.nvshmem_my_pe)() };
@@ -228,7 +228,7 @@ fn admitted(library: Result<Library>, group: &Group) -> Result<Library> {
 }
 
 /// Agrees that every rank is ready, with one version of the library.
-fn met(group: &Group, what: &str, own: Result<(Calls, Claim)>) -> Result<(Calls, Claim)> {
+fn met(group: &Group, what: &str, own: Result<(CallThread, Claim)>) -> Result<(CallThread, Claim)> {
     let (calls, claim) = group.exchange(|mesh, deadline| mesh.agree(what, own, deadline))?;
     let version = calls.library.version().to_string();
     let all = group.exchange(|mesh, deadline| tell(mesh, &format!("to {what}"), &version, deadline))?;
@@ -242,11 +242,11 @@ fn met(group: &Group, what: &str, own: Result<(Calls, Claim)>) -> Result<(Calls,
 }
 
 /// Returns on all ranks the id that rank 0 creates. Collective.
-fn exchange_id(calls: &Calls) -> Result<UniqueId> {
+fn exchange_id(calls: &CallThread) -> Result<ShmemUniqueId> {
     let group = calls.group();
     let own = match group.rank() {
         0 => calls.run("nvshmemx_get_uniqueid", |symbols| {
-            let mut id = UniqueId::empty();
+            let mut id = ShmemUniqueId::empty();
             // SAFETY: writes one id.
             succeed("nvshmemx_get_uniqueid", unsafe { (symbols.nvshmemx_get_uniqueid)(&raw mut id) })?;
             id.check_version()?;
@@ -258,7 +258,7 @@ fn exchange_id(calls: &Calls) -> Result<UniqueId> {
         .exchange(|mesh, deadline| mesh.agree("make an id of NVSHMEM", own, deadline))
         .and_then(|own| group.all_gather_bytes(&own))
         .map_err(|error| calls.give_up(error))?;
-    let id = all.first().and_then(|id| UniqueId::from_bytes(id));
+    let id = all.first().and_then(|id| ShmemUniqueId::from_bytes(id));
     id.ok_or_else(|| Error::bootstrap("rank 0 sent no id of NVSHMEM"))
 }
 

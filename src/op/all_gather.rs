@@ -1,7 +1,9 @@
 //! All-gather: the inputs of all ranks, in rank order, in every rank's output. Inputs are equal, or each rank has its own
 //! count.
 
-use super::{Access, Call, Extent, Host, InPlace, Kernels, Nccl, Op, Rows, Shape, Strip, Strips, share_of_others};
+use super::{
+    Access, Call, CheckedShape, Extent, Host, InPlace, Kernels, NcclForm, Op, Rows, Strip, Strips, share_of_others,
+};
 use crate::error::Operation;
 
 /// All-gather of equal inputs.
@@ -15,7 +17,7 @@ pub static ALL_GATHER: Op = Op {
     low_contention: true,
     bus_factor: share_of_others,
     kernels: Kernels::Exchange { strips, access: Access::Write },
-    nccl: Nccl::AllGather,
+    nccl: NcclForm::AllGather,
     host: Host::Strips,
     effect: |case, _| case.gathered(),
 };
@@ -28,11 +30,11 @@ pub static ALL_GATHER_V: Op = Op {
     output: Extent::PARTS,
     along: false,
     low_contention: false,
-    nccl: Nccl::Strips,
+    nccl: NcclForm::Strips,
     ..ALL_GATHER
 };
 
-fn strips(call: &Call<'_>, shape: &Shape) -> Strips {
+fn strips(call: &Call<'_>, shape: &CheckedShape) -> Strips {
     let (Some(input), Some(output)) = (&call.input, &call.output) else { return Strips::default() };
     let into = |peer| shape.part(call, output, peer);
     let strips = Strips::each(shape.world, |_| Strip::whole(input, shape.dtype), into);

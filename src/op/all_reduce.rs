@@ -1,6 +1,6 @@
 //! All-reduce: the reduction of all inputs, in every rank's output.
 
-use super::{Extent, Host, InPlace, Kernels, Nccl, Op, Source, share_of_others};
+use super::{Extent, Host, InPlace, Kernels, NcclForm, Op, Source, share_of_others};
 use crate::error::Operation;
 
 /// All-reduce.
@@ -14,7 +14,7 @@ pub static ALL_REDUCE: Op = Op {
     low_contention: false,
     bus_factor: |world_size| 2.0 * share_of_others(world_size),
     kernels: Kernels::AllReduce,
-    nccl: Nccl::AllReduce,
+    nccl: NcclForm::AllReduce,
     host: Host::Reduced,
     effect: |case, _| case.one(Source::Reduced, 0),
 };

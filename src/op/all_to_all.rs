@@ -2,8 +2,8 @@
 //! Parts are equal, or each pair of ranks has its own count.
 
 use super::{
-    Access, Call, Extent, Host, InPlace, Kernels, Nccl, Numbers, Op, Shape, Source, Stretch, Strip, Strips, Tell,
-    share_of_others,
+    Access, Call, CheckedShape, Extent, Host, InPlace, Kernels, NcclForm, Numbers, Op, Source, Stretch, Strip, Strips,
+    Tell, share_of_others,
 };
 use crate::error::Operation;
 use crate::memory::View;
@@ -19,7 +19,7 @@ pub static ALL_TO_ALL: Op = Op {
     low_contention: false,
     bus_factor: share_of_others,
     kernels: Kernels::Exchange { strips: parts, access: Access::Write },
-    nccl: Nccl::Strips,
+    nccl: NcclForm::Strips,
     host: Host::Strips,
     effect: |case, rank| {
         let source = |from| Stretch {
@@ -43,13 +43,13 @@ pub static ALL_TO_ALL_V: Op = Op {
     ..ALL_TO_ALL
 };
 
-fn parts(call: &Call<'_>, shape: &Shape) -> Strips {
+fn parts(call: &Call<'_>, shape: &CheckedShape) -> Strips {
     let (Some(input), Some(output)) = (&call.input, &call.output) else { return Strips::default() };
     let bytes = shape.bytes();
     Strips::each(shape.world, |to| Strip::part(input, to, bytes), |from| Strip::part(output, from, bytes))
 }
 
-fn ragged(call: &Call<'_>, shape: &Shape) -> Strips {
+fn ragged(call: &Call<'_>, shape: &CheckedShape) -> Strips {
     let (Some(input), Some(output), Numbers::Counts([send, receive])) = (&call.input, &call.output, call.numbers)
     else {
         return Strips::default();

@@ -1,6 +1,8 @@
 //! Broadcast: the root's buffer, in the buffer of every rank.
 
-use super::{Access, Call, Extent, Host, InPlace, Kernels, Nccl, Op, Shape, Source, Strip, Strips, all_of_it};
+use super::{
+    Access, Call, CheckedShape, Extent, Host, InPlace, Kernels, NcclForm, Op, Source, Strip, Strips, all_of_it,
+};
 use crate::error::Operation;
 
 /// Broadcast. The output of the root is also its input.
@@ -14,12 +16,12 @@ pub static BROADCAST: Op = Op {
     low_contention: false,
     bus_factor: all_of_it,
     kernels: Kernels::Exchange { strips, access: Access::Relay },
-    nccl: Nccl::Broadcast,
+    nccl: NcclForm::Broadcast,
     host: Host::Broadcast,
     effect: |case, _| case.one(Source::Rank(case.parameter), 0),
 };
 
-fn strips(call: &Call<'_>, shape: &Shape) -> Strips {
+fn strips(call: &Call<'_>, shape: &CheckedShape) -> Strips {
     let Some(buffer) = &call.output else { return Strips::default() };
     let whole = Strip::whole(buffer, shape.dtype);
     let gives = shape.rank == shape.parameter;

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::{Algorithm, AllReduceOptions, Codec, Kernels, Message, NormRows, Op, PartCounts};
-use crate::error::{Error, Parameter, Result};
-use crate::group::{BY_NCCL, Call as Noted, MAX_WORLD_SIZE};
+use super::{Algorithm, AllReduceOptions, Codec, Kernels, NormRows, Op, PartCounts, RankMessage};
+use crate::error::{Parameter, Result};
+use crate::group::{BY_NCCL, EnqueuedCall as Noted, MAX_WORLD_SIZE};
 use crate::memory::View;
 use crate::types::{Dtype, Reduction};
 
@@ -35,7 +35,7 @@ pub(crate) enum Numbers<'v> {
     Counts([&'v [usize]; 2]),
     /// Elements of each rank's part.
     Parts(PartCounts<'v>),
-    Messages(&'v [Message]),
+    Messages(&'v [RankMessage]),
     /// The residual, weight and outputs of a norm of the summed rows.
     Norm(&'v NormRows),
     /// One row of a norm that makes a call for each row. The number is the count of these calls.
@@ -124,10 +124,10 @@ impl<'v> Call<'v> {
     /// Input and output of a checked call of an operation in which every rank has both.
     ///
     /// # Errors
-    /// [`Error::Internal`] if one is missing, which the check of the call refuses.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if one is missing, which the check of the call refuses.
     pub(crate) fn operands(&self) -> Result<[&View<'v>; 2]> {
-        let missing = || Error::internal(format!("{} without operands was found right", self.op.operation));
-        Ok([self.input.as_ref().ok_or_else(missing)?, self.output.as_ref().ok_or_else(missing)?])
+        let input = self.input.as_ref().ok_or_else(|| self.missing("input"))?;
+        Ok([input, self.output.as_ref().ok_or_else(|| self.missing("output"))?])
     }
 
     /// Elements of the operand that every rank has, equal on all ranks; the sum of the counts of parts; 0 if each rank

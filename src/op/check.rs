@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::ops::Range;
 
-use super::{Apart, Call, Cut, InPlace, Message, Numbers, PartCounts, Size, Strip};
+use super::{Apart, Call, Cut, InPlace, Numbers, PartCounts, RankMessage, Size, Strip};
 use crate::device::Device;
 use crate::error::{Error, Parameter, Result};
 use crate::memory::View;
@@ -11,7 +11,7 @@ use crate::types::Dtype;
 
 /// A checked call on this rank.
 #[derive(Clone, Copy)]
-pub(crate) struct Shape {
+pub(crate) struct CheckedShape {
     pub(crate) rank: usize,
     pub(crate) world: usize,
     /// The root, or the distance between ranks.
@@ -22,7 +22,7 @@ pub(crate) struct Shape {
     pub(crate) cut: Cut,
 }
 
-impl Shape {
+impl CheckedShape {
     /// Bytes of the element count on which the ranks agree.
     pub(crate) fn bytes(&self) -> u64 {
         (self.cut.part_elems().unwrap_or(0) * self.dtype.bytes()) as u64
@@ -50,7 +50,7 @@ impl Shape {
 
 impl Call<'_> {
     /// Checks a call against the limits of its operation, before anything runs. `device` is this rank's.
-    pub(crate) fn check(&self, rank: usize, world: usize, device: &Device) -> Result<Shape> {
+    pub(crate) fn check(&self, rank: usize, world: usize, device: &Device) -> Result<CheckedShape> {
         let what = match self.op.operation.parameter() {
             Parameter::None => None,
             Parameter::Root => Some("root"),
@@ -59,29 +59,30 @@ impl Call<'_> {
         if let Some(what) = what.filter(|_| self.parameter >= world) {
             return Err(Error::invalid(what, self.parameter, format!("the world size is {world}")));
         }
-        let shape = |cut| Shape { rank, world, parameter: self.parameter, dtype: self.dtype, cut };
+        let shape = |cut| CheckedShape { rank, world, parameter: self.parameter, dtype: self.dtype, cut };
         if let Numbers::Messages(messages) = self.numbers {
             check_messages(messages, rank, world, device)?;
             return Ok(shape(Cut::line(0, world)));
         }
         if let Numbers::Norm(rows) = self.numbers {
-            return Ok(shape(Cut::line(self.check_norm(rows, [rank, world], device)?, world)));
+            return Ok(shape(Cut::line(self.check_norm(rows, rank, world, device)?, world)));
         }
         let input = self.operand("input", self.input.as_ref(), self.op.input, rank, device)?;
         let output = self.operand("output", self.output.as_ref(), self.op.output, rank, device)?;
         output.map_or(Ok(()), |output| output.check_writable("the output"))?;
         if let (Numbers::Apart(apart), Some((input, output))) = (self.numbers, input.zip(output)) {
-            return self.check_sums(apart, [input, output], world).map(|()| shape(Cut::line(input.elems, world)));
+            return self.check_sums(apart, input, output, world).map(|()| shape(Cut::line(input.elems, world)));
         }
         if let (Numbers::Shared(ranks), Some((input, output))) = (self.numbers, input.zip(output)) {
-            return self.check_shared(ranks, [input, output], world).map(|()| shape(Cut::line(output.elems, world)));
+            return self.check_shared(ranks, input, output, world).map(|()| shape(Cut::line(output.elems, world)));
         }
-        if let (Numbers::Parts(counts), Some(operands)) = (self.numbers, input.zip(output)) {
-            return self.check_parts(counts, operands, rank, world).map(|()| shape(Cut::line(counts.largest(), world)));
+        if let (Numbers::Parts(counts), Some((input, output))) = (self.numbers, input.zip(output)) {
+            self.check_parts(counts, input, output, rank, world)?;
+            return Ok(shape(Cut::line(counts.largest(), world)));
         }
         if let Numbers::Counts([send, receive]) = self.numbers {
             if let Some((input, output)) = input.zip(output) {
-                self.check_counts([input, output], [send, receive], rank, world)?;
+                self.check_counts(input, output, send, receive, rank, world)?;
             }
             return Ok(shape(Cut::line(0, world)));
         }
@@ -93,7 +94,7 @@ impl Call<'_> {
             }
         }
         if let Some((input, output)) = input.zip(output) {
-            self.check_overlap([input, output], cut, rank)?;
+            self.check_overlap(input, output, cut, rank)?;
         }
         Ok(shape(cut))
     }
@@ -111,14 +112,18 @@ impl Call<'_> {
             return Ok(None);
         }
         let Some(view) = view else {
-            let (what, limit) = match extent.at_root {
-                true => (format!("the root's {what}"), format!("rank {rank} is the root")),
-                false => (format!("the {what}"), format!("every {} has one", self.op.operation)),
-            };
-            return Err(Error::invalid(&what, "missing", limit));
+            return Err(match extent.at_root {
+                true => Error::invalid(&format!("the root's {what}"), "missing", format!("rank {rank} is the root")),
+                false => self.missing(what),
+            });
         };
         device.check_same(what, view.device)?;
         Ok(Some(view))
+    }
+
+    /// The error of a call without an operand that every rank has.
+    pub(super) fn missing(&self, what: &str) -> Error {
+        Error::invalid(&format!("the {what}"), "missing", format!("every {} has one", self.op.operation))
     }
 
     /// The elements on which the ranks agree, from a tensor's shape or from the operand that every rank has.
@@ -155,19 +160,17 @@ impl Call<'_> {
     /// [`check_apart`], unless the operands may overlap.
     fn check_apart(
         &self,
-        first: (impl Display, Range<usize>),
-        second: (impl Display, Range<usize>),
+        first: NamedSpan<impl Display>,
+        second: NamedSpan<impl Display>,
         in_place: Option<Range<usize>>,
     ) -> Result<()> {
         if self.may_overlap { Ok(()) } else { check_apart(first, second, in_place) }
     }
 
-    fn check_overlap(&self, [input, output]: [&View<'_>; 2], cut: Cut, rank: usize) -> Result<()> {
-        let (from, into) = (span(input, self.dtype), span(output, self.dtype));
-        let ((part, own), (whole, all)) = match from.len() <= into.len() {
-            true => (("the input", from), ("the output", into)),
-            false => (("the output", into), ("the input", from)),
-        };
+    fn check_overlap(&self, input: &View<'_>, output: &View<'_>, cut: Cut, rank: usize) -> Result<()> {
+        let (from, into) = self.spans(input, output);
+        let (part, whole) = if from.span.len() <= into.span.len() { (from, into) } else { (into, from) };
+        let (own, all) = (part.span.clone(), whole.span.clone());
         let start = match self.op.in_place {
             InPlace::Same => {
                 let (bytes, apart) = (own.len(), own.start.abs_diff(all.start));
@@ -181,11 +184,17 @@ impl Call<'_> {
             InPlace::OwnPart | InPlace::Never => None,
         };
         let in_place = start.map(|start| start..start + own.len());
-        self.check_apart((part, own), (whole, all), in_place)
+        self.check_apart(part, whole, in_place)
+    }
+
+    /// The addresses of input and output.
+    fn spans(&self, input: &View<'_>, output: &View<'_>) -> (NamedSpan<&'static str>, NamedSpan<&'static str>) {
+        let (from, into) = (span(input, self.dtype), span(output, self.dtype));
+        (NamedSpan::new("the input", from), NamedSpan::new("the output", into))
     }
 
     /// Refuses operands that overlap or do not fit the results of groups of ranks.
-    fn check_sums(&self, apart: Apart, [input, output]: [&View<'_>; 2], world: usize) -> Result<()> {
+    fn check_sums(&self, apart: Apart, input: &View<'_>, output: &View<'_>, world: usize) -> Result<()> {
         let Apart { ranks, rows } = apart;
         check_divides("the ranks of a result", ranks, world)?;
         if rows == 0 || !input.elems.is_multiple_of(rows) {
@@ -199,24 +208,27 @@ impl Call<'_> {
         if needed != Some(output.elems) {
             return Err(self.misfit("output", output.elems, needed, world));
         }
-        self.check_apart(("the input", span(input, self.dtype)), ("the output", span(output, self.dtype)), None)
+        let (from, into) = self.spans(input, output);
+        self.check_apart(from, into, None)
     }
 
     /// Refuses operands that overlap, or do not fit parts that several ranks receive.
-    fn check_shared(&self, ranks: usize, [input, output]: [&View<'_>; 2], world: usize) -> Result<()> {
+    fn check_shared(&self, ranks: usize, input: &View<'_>, output: &View<'_>, world: usize) -> Result<()> {
         check_divides("the ranks of a part", ranks, world)?;
         let needed = output.elems.checked_mul(world / ranks);
         if needed != Some(input.elems) {
             return Err(self.misfit("input", input.elems, needed, world));
         }
-        self.check_apart(("the input", span(input, self.dtype)), ("the output", span(output, self.dtype)), None)
+        let (from, into) = self.spans(input, output);
+        self.check_apart(from, into, None)
     }
 
     /// Refuses counts that do not fit the world or the operands, and operands that overlap elsewhere than in place.
     fn check_parts(
         &self,
         counts: PartCounts<'_>,
-        (input, output): (&View<'_>, &View<'_>),
+        input: &View<'_>,
+        output: &View<'_>,
         rank: usize,
         world: usize,
     ) -> Result<()> {
@@ -237,13 +249,19 @@ impl Call<'_> {
         let (own, all) = (span(own, self.dtype), span(all, self.dtype));
         let start = all.start + counts.start(rank) * self.dtype.bytes();
         let place = start..start + own.len();
-        self.check_apart((format_args!("the {part}"), own), (format_args!("the {whole}"), all), Some(place))
+        self.check_apart(
+            NamedSpan::new(format_args!("the {part}"), own),
+            NamedSpan::new(format_args!("the {whole}"), all),
+            Some(place),
+        )
     }
 
     fn check_counts(
         &self,
-        [input, output]: [&View<'_>; 2],
-        [send, receive]: [&[usize]; 2],
+        input: &View<'_>,
+        output: &View<'_>,
+        send: &[usize],
+        receive: &[usize],
         rank: usize,
         world: usize,
     ) -> Result<()> {
@@ -262,7 +280,8 @@ impl Call<'_> {
             let limit = format!("receive_counts[{rank}] is {}", receive[rank]);
             return Err(Error::invalid(&format!("send_counts[{rank}] of rank {rank}"), send[rank], limit));
         }
-        self.check_apart(("the input", span(input, self.dtype)), ("the output", span(output, self.dtype)), None)
+        let (from, into) = self.spans(input, output);
+        self.check_apart(from, into, None)
     }
 }
 
@@ -275,8 +294,8 @@ fn check_divides(what: &str, ranks: usize, world: usize) -> Result<()> {
 
 /// Refuses messages to or from unknown ranks, several messages of one direction and peer, messages of different sizes
 /// from a rank to itself, and received memory that the batch also uses otherwise.
-fn check_messages(messages: &[Message], rank: usize, world: usize, device: &Device) -> Result<()> {
-    let place = |message: &Message| span(&message.view(), message.dtype());
+fn check_messages(messages: &[RankMessage], rank: usize, world: usize, device: &Device) -> Result<()> {
+    let place = |message| NamedSpan::new(message, span(&RankMessage::view(message), message.dtype()));
     for (number, message) in messages.iter().enumerate() {
         message.check_place(device)?;
         if message.peer >= world {
@@ -289,7 +308,7 @@ fn check_messages(messages: &[Message], rank: usize, world: usize, device: &Devi
             }
             let apart = !message.may_overlap && !earlier.may_overlap;
             if apart && (!earlier.sends || !message.sends) {
-                check_apart((message, place(message)), (earlier, place(earlier)), None)?;
+                check_apart(place(message), place(earlier), None)?;
             }
         }
     }
@@ -310,12 +329,25 @@ pub(crate) fn span(view: &View<'_>, dtype: Dtype) -> Range<usize> {
     start..start + view.elems * dtype.bytes()
 }
 
+/// The addresses of an operand, and the name of the operand in messages.
+pub(crate) struct NamedSpan<N> {
+    name: N,
+    pub(crate) span: Range<usize>,
+}
+
+impl<N: Display> NamedSpan<N> {
+    pub(crate) fn new(name: N, span: Range<usize>) -> Self {
+        Self { name, span }
+    }
+}
+
 /// Refuses operands that overlap, unless the first is exactly at the place of an in-place call. The error names both.
 pub(crate) fn check_apart(
-    (what, first): (impl Display, Range<usize>),
-    (other, second): (impl Display, Range<usize>),
+    one: NamedSpan<impl Display>,
+    other: NamedSpan<impl Display>,
     in_place: Option<Range<usize>>,
 ) -> Result<()> {
+    let (first, second) = (one.span, other.span);
     let overlap = first.start.max(second.start) < first.end.min(second.end);
     if !overlap || in_place.as_ref() == Some(&first) {
         return Ok(());
@@ -324,8 +356,8 @@ pub(crate) fn check_apart(
         Some(place) => format!("in place they are {:#x} and {:#x}", place.start, second.start),
         None => "they may not overlap".to_owned(),
     };
-    let limit = format!("{other} is {} bytes at {:#x}; {place}", second.len(), second.start);
-    Err(Error::invalid(&what.to_string(), format!("{} bytes at {:#x}", first.len(), first.start), limit))
+    let limit = format!("{} is {} bytes at {:#x}; {place}", other.name, second.len(), second.start);
+    Err(Error::invalid(&one.name.to_string(), format!("{} bytes at {:#x}", first.len(), first.start), limit))
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Gather: the inputs of all ranks, in rank order, in the root's output.
 
-use super::{Access, Call, Extent, Host, InPlace, Kernels, Nccl, Op, Shape, Strip, Strips, Tell, share_of_others};
+use super::{
+    Access, Call, CheckedShape, Extent, Host, InPlace, Kernels, NcclForm, Op, Strip, Strips, Tell, share_of_others,
+};
 use crate::error::Operation;
 
 /// Gather.
@@ -14,12 +16,12 @@ pub static GATHER: Op = Op {
     low_contention: false,
     bus_factor: share_of_others,
     kernels: Kernels::Exchange { strips, access: Access::Told(Tell::Large) },
-    nccl: Nccl::Strips,
+    nccl: NcclForm::Strips,
     host: Host::Strips,
     effect: |case, rank| if rank == case.parameter { case.gathered() } else { Vec::new() },
 };
 
-fn strips(call: &Call<'_>, shape: &Shape) -> Strips {
+fn strips(call: &Call<'_>, shape: &CheckedShape) -> Strips {
     let bytes = shape.bytes();
     let output = call.output.as_ref().filter(|_| shape.rank == shape.parameter);
     let into = |from| output.map_or(Strip::NONE, |output| Strip::part(output, from, bytes));

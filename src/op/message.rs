@@ -13,7 +13,7 @@ use crate::memory::{Operand, View, WithView};
 use crate::types::{Dtype, Element};
 
 /// A message from this rank to another, or to this rank.
-pub(crate) struct Message {
+pub(crate) struct RankMessage {
     pub(crate) peer: usize,
     pub(crate) sends: bool,
     /// Whether the checks accept that the memory of the message overlaps that of other messages.
@@ -21,7 +21,7 @@ pub(crate) struct Message {
     operand: Held,
 }
 
-impl Message {
+impl RankMessage {
     pub(crate) fn new(peer: usize, sends: bool, dtype: Dtype, operand: &View<'_>) -> Self {
         Self { peer, sends, may_overlap: false, operand: Held::new(dtype, operand) }
     }
@@ -55,7 +55,7 @@ impl Message {
 }
 
 /// `what is sent to rank 3`, as errors name a message.
-impl fmt::Display for Message {
+impl fmt::Display for RankMessage {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "what is {} rank {}", self.direction(), self.peer)
     }
@@ -66,7 +66,7 @@ pub struct Messages<'op> {
     rank: usize,
     world_size: usize,
     /// One message to and one from every rank need no allocation.
-    messages: SmallVec<[Message; 2 * MAX_WORLD_SIZE]>,
+    messages: SmallVec<[RankMessage; 2 * MAX_WORLD_SIZE]>,
     _operands: PhantomData<&'op ()>,
 }
 
@@ -75,18 +75,18 @@ impl<'op> Messages<'op> {
         Self { rank, world_size, messages: SmallVec::new(), _operands: PhantomData }
     }
 
-    pub(crate) fn as_slice(&self) -> &[Message] {
+    pub(crate) fn as_slice(&self) -> &[RankMessage] {
         &self.messages
     }
 
     /// Sends the elements of `operand` to rank `peer` of the group.
     pub fn send<T: Element>(&mut self, operand: impl Operand<'op, T>, peer: usize) {
-        self.messages.push(Message::new(peer, true, T::DTYPE, &operand.view_of()));
+        self.messages.push(RankMessage::new(peer, true, T::DTYPE, &operand.view_of()));
     }
 
     /// Receives the elements of `operand` from rank `peer` of the group.
     pub fn receive<T: Element>(&mut self, operand: impl Operand<'op, T>, peer: usize) {
-        self.messages.push(Message::new(peer, false, T::DTYPE, &operand.view_of()));
+        self.messages.push(RankMessage::new(peer, false, T::DTYPE, &operand.view_of()));
     }
 
     /// Sends the elements of `operand` to the next rank; the last rank sends to the first.

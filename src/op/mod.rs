@@ -38,24 +38,24 @@ pub use all_reduce::ALL_REDUCE;
 pub use all_to_all::{ALL_TO_ALL, ALL_TO_ALL_V};
 pub use broadcast::BROADCAST;
 pub(crate) use call::{Apart, Call, Numbers};
-pub(crate) use check::{Shape, check_apart, span};
+pub(crate) use check::{CheckedShape, NamedSpan, check_apart, span};
 pub use codec::Codec;
 pub(crate) use cut::Cut;
 pub use effect::{Case, Source, Stretch};
 pub use gather::GATHER;
 pub(crate) use held::Held;
-pub(crate) use message::Message;
 pub use message::Messages;
+pub(crate) use message::RankMessage;
 pub use norm::{ALL_REDUCE_NORM, REDUCE_SCATTER_NORM, REDUCE_SCATTER_NORM_ALL_GATHER, RowNorm};
-pub(crate) use norm::{LocalRows, Step, Steps, check_lengths};
+pub(crate) use norm::{LocalRows, NormStep, NormSteps, check_lengths};
 pub(crate) use norm_rows::NormRows;
 pub use norm_rows::{LayerNorm, Norm, RmsNorm};
 pub use options::AllReduceOptions;
 pub use pairs::Pairs;
 pub(crate) use pairs::{check_pairs, each_part, own_messages};
 pub(crate) use part_counts::PartCounts;
-pub(crate) use quantise::{Format, Quantised, Scaling};
 pub use quantise::{Narrow, Quantisation, ScaleLayout};
+pub(crate) use quantise::{Quantised, RowFormat, ScaleGroup};
 pub use reduce::REDUCE;
 pub use reduce_scatter::{REDUCE_SCATTER, REDUCE_SCATTER_V};
 pub use scatter::SCATTER;
@@ -107,7 +107,7 @@ pub struct Op {
     pub effect: fn(&Case<'_>, usize) -> Vec<Stretch>,
     pub(crate) kernels: Kernels,
     #[cfg_attr(not(feature = "nccl"), expect(dead_code, reason = "the build has no such backend"))]
-    pub(crate) nccl: Nccl,
+    pub(crate) nccl: NcclForm,
     pub(crate) host: Host,
 }
 
@@ -189,7 +189,7 @@ pub(crate) enum Kernels {
     /// By an all-reduce algorithm.
     AllReduce,
     /// By an exchange of chunks.
-    Exchange { strips: fn(&Call<'_>, &Shape) -> Strips, access: Access },
+    Exchange { strips: fn(&Call<'_>, &CheckedShape) -> Strips, access: Access },
 }
 
 /// The operand that peers access in an exchange if they can address the operand.
@@ -217,7 +217,7 @@ pub(crate) enum Tell {
 
 /// How NCCL runs an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Nccl {
+pub(crate) enum NcclForm {
     AllReduce,
     AllGather,
     ReduceScatter,
@@ -307,7 +307,7 @@ impl Op {
     }
 
     /// The chunks that go from rank to rank. Empty for an all-reduce, whose algorithm decides.
-    pub(crate) fn strips(&self, call: &Call<'_>, shape: &Shape) -> Strips {
+    pub(crate) fn strips(&self, call: &Call<'_>, shape: &CheckedShape) -> Strips {
         match self.kernels {
             Kernels::AllReduce => Strips::default(),
             Kernels::Exchange { strips, .. } => strips(call, shape),

@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 
 use smallvec::SmallVec;
 
-use super::check::{check_apart, span};
-use super::{Message, Strip};
+use super::check::{NamedSpan, check_apart, span};
+use super::{RankMessage, Strip};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::group::MAX_WORLD_SIZE;
@@ -20,7 +20,7 @@ const FEW: usize = 2 * MAX_WORLD_SIZE;
 pub struct Pairs<'op> {
     world_size: usize,
     may_overlap: bool,
-    messages: SmallVec<[Message; FEW]>,
+    messages: SmallVec<[RankMessage; FEW]>,
     _operands: PhantomData<&'op ()>,
 }
 
@@ -29,7 +29,7 @@ impl<'op> Pairs<'op> {
         Self { world_size, may_overlap: false, messages: SmallVec::new(), _operands: PhantomData }
     }
 
-    pub(crate) fn as_slice(&self) -> &[Message] {
+    pub(crate) fn as_slice(&self) -> &[RankMessage] {
         &self.messages
     }
 
@@ -38,7 +38,7 @@ impl<'op> Pairs<'op> {
     /// # Errors
     /// [`Error::InvalidArgument`] for a rank outside the group.
     pub fn send<T: Element>(&mut self, operand: impl Operand<'op, T>, peer: usize) -> Result<()> {
-        self.push(Message::new(peer, true, T::DTYPE, &operand.view_of()))
+        self.push(RankMessage::new(peer, true, T::DTYPE, &operand.view_of()))
     }
 
     /// Receives the next message from rank `peer` of the group. The message must have as many bytes as `operand`.
@@ -46,7 +46,7 @@ impl<'op> Pairs<'op> {
     /// # Errors
     /// [`Error::InvalidArgument`] for a rank outside the group.
     pub fn receive<T: Element>(&mut self, operand: impl Operand<'op, T>, peer: usize) -> Result<()> {
-        self.push(Message::new(peer, false, T::DTYPE, &operand.view_of()))
+        self.push(RankMessage::new(peer, false, T::DTYPE, &operand.view_of()))
     }
 
     /// Accepts messages, added from here on, whose memory overlaps that of other messages. Received memory that overlaps
@@ -55,7 +55,7 @@ impl<'op> Pairs<'op> {
         self.may_overlap = true;
     }
 
-    fn push(&mut self, message: Message) -> Result<()> {
+    fn push(&mut self, message: RankMessage) -> Result<()> {
         check_peer(&message, self.world_size)?;
         self.messages.push(message.may_overlap(self.may_overlap));
         Ok(())
@@ -72,7 +72,7 @@ impl fmt::Debug for Pairs<'_> {
     }
 }
 
-fn check_peer(message: &Message, world_size: usize) -> Result<()> {
+fn check_peer(message: &RankMessage, world_size: usize) -> Result<()> {
     match message.peer < world_size {
         true => Ok(()),
         false => Err(Error::invalid("the peer", message.peer, format!("the world size is {world_size}"))),
@@ -81,7 +81,7 @@ fn check_peer(message: &Message, world_size: usize) -> Result<()> {
 
 /// Checks the messages of a call, before anything runs. Refuses messages to or from unknown ranks, received memory that the
 /// call also uses otherwise, and messages from a rank to itself without a counterpart of equal size.
-pub(crate) fn check_pairs(messages: &[Message], rank: usize, world_size: usize, device: &Device) -> Result<()> {
+pub(crate) fn check_pairs(messages: &[RankMessage], rank: usize, world_size: usize, device: &Device) -> Result<()> {
     for message in messages {
         check_peer(message, world_size)?;
         message.check_place(device)?;
@@ -105,18 +105,20 @@ pub(crate) fn check_pairs(messages: &[Message], rank: usize, world_size: usize, 
 
 /// Refuses received memory that another message of the call also uses, unless one of them may overlap. Messages are visited by address, and each is compared
 /// with the earlier message that ends furthest; a sent message only with earlier received messages.
-fn check_places(messages: &[Message]) -> Result<()> {
-    let place = |message: &Message| span(&message.view(), message.dtype());
+fn check_places(messages: &[RankMessage]) -> Result<()> {
+    let place = |message: &RankMessage| span(&message.view(), message.dtype());
     let apart = messages.iter().filter(|message| !message.may_overlap && !place(message).is_empty());
-    let mut ordered: SmallVec<[&Message; FEW]> = apart.collect();
+    let mut ordered: SmallVec<[&RankMessage; FEW]> = apart.collect();
     ordered.sort_unstable_by_key(|message| place(message).start);
-    let (mut furthest, mut furthest_received): (Option<&Message>, Option<&Message>) = (None, None);
-    let further =
-        |message: &Message, known: Option<&Message>| known.is_none_or(|known| place(known).end < place(message).end);
+    let (mut furthest, mut furthest_received): (Option<&RankMessage>, Option<&RankMessage>) = (None, None);
+    let further = |message: &RankMessage, known: Option<&RankMessage>| {
+        known.is_none_or(|known| place(known).end < place(message).end)
+    };
     for message in ordered {
         if let Some(before) = if message.sends { furthest_received } else { furthest } {
             let (received, other) = if message.sends { (before, message) } else { (message, before) };
-            check_apart((received, place(received)), (other, place(other)), None)?;
+            let (received, other) = (NamedSpan::new(received, place(received)), NamedSpan::new(other, place(other)));
+            check_apart(received, other, None)?;
         }
         if further(message, furthest) {
             furthest = Some(message);
@@ -129,7 +131,7 @@ fn check_places(messages: &[Message]) -> Result<()> {
 }
 
 /// The messages that a rank sends itself, in order: source and destination of each.
-pub(crate) fn own_messages(messages: &[Message], rank: usize) -> impl Iterator<Item = (Strip, Strip)> {
+pub(crate) fn own_messages(messages: &[RankMessage], rank: usize) -> impl Iterator<Item = (Strip, Strip)> {
     let own = |sends: bool| messages.iter().filter(move |message| (message.peer, message.sends) == (rank, sends));
     own(true).zip(own(false)).map(|(from, into)| (from.strip(), into.strip()))
 }
@@ -141,10 +143,10 @@ pub(crate) fn own_messages(messages: &[Message], rank: usize) -> impl Iterator<I
 /// messages, and so on. So the exchange cannot deadlock if ranks exchange all messages in one call: the first unfinished message
 /// is in a part that both its sender and its receiver have begun.
 pub(crate) fn each_part(
-    messages: &[Message],
+    messages: &[RankMessage],
     rank: usize,
     most: u32,
-    mut visit: impl FnMut(&mut dyn Iterator<Item = &Message>) -> Result<()>,
+    mut visit: impl FnMut(&mut dyn Iterator<Item = &RankMessage>) -> Result<()>,
 ) -> Result<()> {
     let mut counts = [[0u32; MAX_WORLD_SIZE]; 2];
     let others = messages.iter().enumerate().filter(|(_, message)| message.peer != rank);

@@ -1,6 +1,8 @@
 //! Reduce: the reduction of all inputs, in the root's output.
 
-use super::{Access, Call, Extent, Host, InPlace, Kernels, Nccl, Op, Shape, Source, Strip, Strips, all_of_it};
+use super::{
+    Access, Call, CheckedShape, Extent, Host, InPlace, Kernels, NcclForm, Op, Source, Strip, Strips, all_of_it,
+};
 use crate::error::Operation;
 
 /// Reduce. Ranks other than the root do not know whether the root reduces in place, so the transport does not depend on
@@ -15,12 +17,12 @@ pub static REDUCE: Op = Op {
     low_contention: false,
     bus_factor: all_of_it,
     kernels: Kernels::Exchange { strips, access: Access::Reduce },
-    nccl: Nccl::Reduce,
+    nccl: NcclForm::Reduce,
     host: Host::Reduced,
     effect: |case, rank| if rank == case.parameter { case.one(Source::Reduced, 0) } else { Vec::new() },
 };
 
-fn strips(call: &Call<'_>, shape: &Shape) -> Strips {
+fn strips(call: &Call<'_>, shape: &CheckedShape) -> Strips {
     let mut strips = Strips::default();
     if let Some(input) = &call.input {
         strips.from[shape.parameter] = Strip::whole(input, shape.dtype);

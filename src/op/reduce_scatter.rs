@@ -2,7 +2,8 @@
 //! count.
 
 use super::{
-    Access, Call, Extent, Host, InPlace, Kernels, Nccl, Op, Rows, Shape, Source, Strip, Strips, share_of_others,
+    Access, Call, CheckedShape, Extent, Host, InPlace, Kernels, NcclForm, Op, Rows, Source, Strip, Strips,
+    share_of_others,
 };
 use crate::error::Operation;
 
@@ -17,7 +18,7 @@ pub static REDUCE_SCATTER: Op = Op {
     low_contention: true,
     bus_factor: share_of_others,
     kernels: Kernels::Exchange { strips, access: Access::Reduce },
-    nccl: Nccl::ReduceScatter,
+    nccl: NcclForm::ReduceScatter,
     host: Host::ReducedStrips,
     effect: |case, rank| case.scattered(Source::Reduced, rank),
 };
@@ -30,11 +31,11 @@ pub static REDUCE_SCATTER_V: Op = Op {
     output: Extent::OWN_PART,
     along: false,
     low_contention: false,
-    nccl: Nccl::ReducedStrips,
+    nccl: NcclForm::ReducedStrips,
     ..REDUCE_SCATTER
 };
 
-fn strips(call: &Call<'_>, shape: &Shape) -> Strips {
+fn strips(call: &Call<'_>, shape: &CheckedShape) -> Strips {
     let (Some(input), Some(output)) = (&call.input, &call.output) else { return Strips::default() };
     let mut strips = Strips::each(shape.world, |peer| shape.part(call, input, peer), |_| Strip::NONE);
     strips.into[shape.rank] = Strip::whole(output, shape.dtype);

@@ -1,7 +1,8 @@
 //! Scatter: part r of the root's input, in the output of rank r.
 
 use super::{
-    Access, Call, Extent, Host, InPlace, Kernels, Nccl, Op, Shape, Source, Strip, Strips, Tell, share_of_others,
+    Access, Call, CheckedShape, Extent, Host, InPlace, Kernels, NcclForm, Op, Source, Strip, Strips, Tell,
+    share_of_others,
 };
 use crate::error::Operation;
 
@@ -16,12 +17,12 @@ pub static SCATTER: Op = Op {
     low_contention: false,
     bus_factor: share_of_others,
     kernels: Kernels::Exchange { strips, access: Access::Told(Tell::Large) },
-    nccl: Nccl::Strips,
+    nccl: NcclForm::Strips,
     host: Host::Strips,
     effect: |case, rank| case.scattered(Source::Rank(case.parameter), rank),
 };
 
-fn strips(call: &Call<'_>, shape: &Shape) -> Strips {
+fn strips(call: &Call<'_>, shape: &CheckedShape) -> Strips {
     let bytes = shape.bytes();
     let input = call.input.as_ref().filter(|_| shape.rank == shape.parameter);
     let from = |to| input.map_or(Strip::NONE, |input| Strip::part(input, to, bytes));

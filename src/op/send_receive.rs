@@ -1,6 +1,8 @@
 //! Sends and receives between pairs of ranks, in one batch that all ranks run together.
 
-use super::{Access, Call, Extent, Host, InPlace, Kernels, Nccl, Numbers, Op, Shape, Strips, Tell, all_of_it};
+use super::{
+    Access, Call, CheckedShape, Extent, Host, InPlace, Kernels, NcclForm, Numbers, Op, Strips, Tell, all_of_it,
+};
 use crate::error::Operation;
 
 /// A batch of sends and receives. In its effect and in `perform`, messages lie one after the other in both operands, in
@@ -15,12 +17,12 @@ pub static SEND_RECEIVE: Op = Op {
     low_contention: false,
     bus_factor: all_of_it,
     kernels: Kernels::Exchange { strips, access: Access::Told(Tell::Always) },
-    nccl: Nccl::Strips,
+    nccl: NcclForm::Strips,
     host: Host::Strips,
     effect: |case, rank| case.exchanged(rank),
 };
 
-fn strips(call: &Call<'_>, _shape: &Shape) -> Strips {
+fn strips(call: &Call<'_>, _shape: &CheckedShape) -> Strips {
     let mut strips = Strips::default();
     if let Numbers::Messages(messages) = call.numbers {
         for message in messages {

@@ -1,6 +1,8 @@
 //! Shift: every rank's input goes to the output of the rank that is `distance` further, modulo the world size.
 
-use super::{Access, Call, Extent, Host, InPlace, Kernels, Nccl, Op, Shape, Source, Strip, Strips, all_of_it};
+use super::{
+    Access, Call, CheckedShape, Extent, Host, InPlace, Kernels, NcclForm, Op, Source, Strip, Strips, all_of_it,
+};
 use crate::error::Operation;
 
 /// Shift.
@@ -14,12 +16,12 @@ pub static SHIFT: Op = Op {
     low_contention: false,
     bus_factor: all_of_it,
     kernels: Kernels::Exchange { strips, access: Access::Write },
-    nccl: Nccl::Strips,
+    nccl: NcclForm::Strips,
     host: Host::Strips,
     effect: |case, rank| case.one(Source::Rank((rank + case.world_size - case.parameter) % case.world_size), 0),
 };
 
-fn strips(call: &Call<'_>, shape: &Shape) -> Strips {
+fn strips(call: &Call<'_>, shape: &CheckedShape) -> Strips {
     let (Some(input), Some(output)) = (&call.input, &call.output) else { return Strips::default() };
     let mut strips = Strips::default();
     strips.from[shape.after(shape.parameter)] = Strip::whole(input, shape.dtype);

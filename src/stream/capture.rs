@@ -120,9 +120,9 @@ impl fmt::Debug for Capture<'_, '_> {
 }
 
 /// Marks a stream as captured while this value lives.
-struct Mark<'a>(&'a Stream);
+struct CaptureMark<'a>(&'a Stream);
 
-impl<'a> Mark<'a> {
+impl<'a> CaptureMark<'a> {
     fn set(stream: &'a Stream) -> Result<Self> {
         stream.0.device.check_process("a stream")?;
         let mut capturing = stream.0.capturing.write();
@@ -134,7 +134,7 @@ impl<'a> Mark<'a> {
     }
 }
 
-impl Drop for Mark<'_> {
+impl Drop for CaptureMark<'_> {
     fn drop(&mut self) {
         *self.0.0.capturing.write() = false;
     }
@@ -177,7 +177,7 @@ impl Stream {
     where
         F: for<'scope> FnOnce(&Capture<'scope, 'env>) -> Result<()>,
     {
-        let _mark = Mark::set(self)?;
+        let _mark = CaptureMark::set(self)?;
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let recording = Recording::new(id, self.clone());
         // Dropped after the native capture: devices free nothing while they record.

@@ -1,17 +1,18 @@
 //! Graphs: captured work that can be launched any number of times.
 #![allow(unsafe_code)]
 
-use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use cxx::UniquePtr;
 
-use super::recording::{Kept, Part, Parts};
-use super::{Stream, reaper};
+use super::Stream;
+use super::keepalive::keepalive;
+use super::recording::{GraphPart, GraphParts, Kept};
 use crate::device::Device;
 use crate::error::Result;
+use crate::fork::OfMaker;
 use crate::sys::device as sys;
 use crate::sys::{Caught, made};
 
@@ -43,7 +44,7 @@ use crate::sys::{Caught, made};
 #[must_use = "captured work runs only when the graph is launched"]
 pub struct Graph<'env> {
     raw: Raw,
-    parts: Arc<Parts>,
+    parts: Arc<GraphParts>,
     /// Dropped after `raw`.
     _kept: Vec<Kept>,
     _env: PhantomData<&'env ()>,
@@ -51,24 +52,16 @@ pub struct Graph<'env> {
 
 /// The runtime's graph. A separate type, so that a [`Graph`] may outlive what it borrows until it is dropped.
 pub(super) struct Raw {
-    pub(super) graph: UniquePtr<sys::Graph>,
+    /// A forked child has no thread that could end a launch.
+    pub(super) graph: OfMaker<UniquePtr<sys::Graph>>,
     pub(super) device: Device,
-}
-
-impl Drop for Raw {
-    fn drop(&mut self) {
-        // A forked child has no thread that could end a launch.
-        if !self.device.is_here() {
-            std::mem::forget(std::mem::replace(&mut self.graph, UniquePtr::null()));
-        }
-    }
 }
 
 impl Graph<'_> {
     pub(super) fn finish(
         device: &Device,
         mut native: UniquePtr<sys::Capture<'_>>,
-        parts: Parts,
+        parts: GraphParts,
         kept: Vec<Kept>,
     ) -> Result<Self> {
         let parts = Arc::new(parts);
@@ -82,7 +75,7 @@ impl Graph<'_> {
         };
         // SAFETY: the capture is live; `finish` is called once, here.
         let raw = unsafe { native.pin_mut().finish(keepalive) }.caught()?;
-        let raw = Raw { graph: made(raw, "graph")?, device: device.clone() };
+        let raw = Raw { graph: OfMaker::new(made(raw, "graph")?), device: device.clone() };
         Ok(Self { raw, parts, _kept: kept, _env: PhantomData })
     }
 
@@ -118,13 +111,14 @@ impl Graph<'_> {
         self.parts.iter().try_for_each(|(_, part)| part.admit())?;
         keep(&self.parts, &|| {
             self.parts.iter().try_for_each(|(_, part)| part.before_launch(stream))?;
-            stream.enqueue("launch a graph", |raw| self.raw.graph.launch(raw))
+            stream.enqueue("launch a graph", |raw| self.raw.graph.launch(raw))?;
+            self.parts.iter().try_for_each(|(_, part)| part.after_launch(stream))
         })
     }
 }
 
 /// Runs `launch` while every part keeps the memory that it uses alive.
-fn keep(parts: &[(u64, Arc<dyn Part>)], launch: &dyn Fn() -> Result<()>) -> Result<()> {
+fn keep(parts: &[(u64, Arc<dyn GraphPart>)], launch: &dyn Fn() -> Result<()>) -> Result<()> {
     match parts.split_first() {
         Some(((_, part), others)) => part.keep(&|| keep(others, launch)),
         None => launch(),
@@ -135,19 +129,4 @@ impl fmt::Debug for Graph<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "Graph(on {:?})", self.raw.device)
     }
-}
-
-/// The parts of a graph, which C++ returns through `release` when the graph and its launches have ended.
-type Bundle = Arc<Parts>;
-
-fn keepalive(bundle: Bundle) -> Result<sys::Keepalive> {
-    reaper::start()?;
-    Ok(sys::Keepalive { data: Box::into_raw(Box::new(bundle)).cast(), release })
-}
-
-/// Called from any thread, where device calls are not allowed. It only passes the bundle to the reaper.
-extern "C" fn release(data: *mut c_void) {
-    // SAFETY: `data` came from `keepalive`, and C++ calls this once.
-    let bundle = unsafe { Box::from_raw(data.cast::<Bundle>()) };
-    reaper::hand_over(*bundle);
 }

@@ -1,9 +1,14 @@
 //! Streams, events, and the capture of work into graphs.
 
+mod call_order;
 mod capture;
+mod chains;
 mod ending;
+mod event;
 mod graph;
+mod keepalive;
 mod launch_host;
+mod mixed_order;
 mod native;
 mod order;
 mod queue;
@@ -14,26 +19,30 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, ThreadId};
 
 use cxx::UniquePtr;
 use parking_lot::{RwLock, RwLockReadGuard};
 
-use crate::device::Device;
+use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
+use crate::fork::OfMaker;
 use crate::sys::device as sys;
 use crate::sys::{Caught, made};
 
 pub use capture::Capture;
+pub use event::Event;
 pub use graph::Graph;
 pub use launch_host::launch_host;
 pub use native::{NativeCapture, NativeGraph};
 pub use queue::{AnyQueue, Queue};
 
+pub(crate) use call_order::CallOrder;
 pub(crate) use ending::{Ending, drop_at_end};
 pub(crate) use launch_host::HostLaunch;
-pub(crate) use order::Order;
+pub(crate) use order::StreamOrder;
 pub(crate) use queue::Target;
-pub(crate) use recording::{Kept, Part, Recording};
+pub(crate) use recording::{GraphPart, Kept, Recording};
 
 /// A queue of work that runs in order on a device. Cheap to clone; clones are the same stream.
 ///
@@ -44,7 +53,8 @@ pub(crate) use recording::{Kept, Part, Recording};
 pub struct Stream(Arc<Inner>);
 
 struct Inner {
-    raw: UniquePtr<sys::Stream>,
+    /// A forked child has no thread that could end the stream's work.
+    raw: OfMaker<UniquePtr<sys::Stream>>,
     /// The owner of a handle that is shared with another crate; released after `raw`.
     _owner: Option<Arc<dyn Any + Send + Sync>>,
     device: Device,
@@ -55,19 +65,15 @@ struct Inner {
     exposed: AtomicBool,
     /// Whether the program owns the handle, and so may destroy the stream.
     borrowed: bool,
+    /// Whether the handle is another stream on each thread.
+    of_each_thread: bool,
     /// Whether the stream is being captured. Read-locked while work is enqueued, so that a capture starts between
     /// calls; enqueueing never waits for it.
     capturing: RwLock<bool>,
 }
 
-impl Drop for Inner {
-    fn drop(&mut self) {
-        // A forked child has no thread that could end the stream's work.
-        if !self.device.is_here() {
-            std::mem::forget(std::mem::replace(&mut self.raw, UniquePtr::null()));
-        }
-    }
-}
+/// The handle of CUDA and HIP that is another stream on each thread.
+const PER_THREAD: u64 = 2;
 
 /// Source of numbers of streams and recordings, unique in the process, so that a dropped one is never mistaken for a
 /// new one.
@@ -116,8 +122,9 @@ impl Stream {
     /// another stream, or has left the stream ([`Communicator::leave`](crate::Communicator::leave),
     /// [`Coordinator::leave`](crate::environment::Coordinator::leave)). A multiplier needs the handle only during its
     /// calls. While one `Stream` of a handle is being captured, no other `Stream` of the handle is used. A handle that
-    /// means another stream on each thread, such as `cudaStreamPerThread`, is used from one thread: calls are ordered
-    /// by their streams.
+    /// means another stream on each thread is used from one thread, because objects order their work by streams. Of the
+    /// number 2, `cudaStreamPerThread` and `hipStreamPerThread`, a communicator orders its own calls also across threads,
+    /// except low-contention collectives; each thread orders the rest of its work itself.
     #[allow(unsafe_code)]
     pub unsafe fn borrow_raw(device: &Device, raw: u64) -> Result<Self> {
         // SAFETY: the caller's promise covers the life of the result.
@@ -151,12 +158,23 @@ impl Stream {
         owner: Option<Arc<dyn Any + Send + Sync>>,
         borrowed: bool,
     ) -> Result<Self> {
-        let raw = made(raw, "stream")?;
+        let raw = OfMaker::new(made(raw, "stream")?);
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let handle = raw.raw();
         let (capturing, exposed) = (RwLock::new(false), AtomicBool::new(false));
+        let of_each_thread = handle == PER_THREAD && device.kind() != DeviceKind::Host;
         let device = device.clone();
-        Ok(Self(Arc::new(Inner { raw, _owner: owner, device, id, handle, exposed, borrowed, capturing })))
+        Ok(Self(Arc::new(Inner {
+            raw,
+            _owner: owner,
+            device,
+            id,
+            handle,
+            exposed,
+            borrowed,
+            of_each_thread,
+            capturing,
+        })))
     }
 
     fn expose(&self) {
@@ -169,6 +187,16 @@ impl Stream {
         let mut stream = Self::new(device)?;
         if let Some(inner) = Arc::get_mut(&mut stream.0) {
             (inner.handle, inner.borrowed) = (handle, true);
+        }
+        Ok(stream)
+    }
+
+    /// A new stream that passes for the stream of one thread under the handle that is another stream on each thread.
+    #[cfg(test)]
+    pub(crate) fn for_each_thread(device: &Device) -> Result<Self> {
+        let mut stream = Self::new(device)?;
+        if let Some(inner) = Arc::get_mut(&mut stream.0) {
+            (inner.handle, inner.of_each_thread) = (PER_THREAD, true);
         }
         Ok(stream)
     }
@@ -220,6 +248,7 @@ impl Stream {
     /// [`Error::Unsupported`] while the stream is being captured.
     pub fn record(&self, event: &Event) -> Result<()> {
         self.0.device.check_same("event", &event.device)?;
+        event.recorded(self.is_exposed());
         self.enqueue("record an event", |raw| raw.record(&event.raw))
     }
 
@@ -231,6 +260,9 @@ impl Stream {
     /// [`Error::Unsupported`] while the stream is being captured.
     pub fn wait(&self, event: &Event) -> Result<()> {
         event.check_kind(&self.0.device)?;
+        if event.exposes() {
+            self.expose();
+        }
         self.enqueue("wait for an event", |raw| raw.wait(&event.raw))
     }
 
@@ -244,6 +276,11 @@ impl Stream {
     /// Whether the program may destroy the stream while the library has a clone.
     pub(crate) fn is_borrowed(&self) -> bool {
         self.0.borrowed
+    }
+
+    /// The calling thread, if the handle is another stream on each thread: then the stream is identified by both.
+    pub(crate) fn thread(&self) -> Option<ThreadId> {
+        self.0.of_each_thread.then(|| thread::current().id())
     }
 
     /// Whether both are clones, or have the same handle of the runtime. A destroyed handle may be reused for another
@@ -262,7 +299,13 @@ impl Stream {
     /// handle, because this check is on the path of launches.
     #[inline]
     pub(crate) fn is_captured_natively(&self) -> Result<bool> {
-        if self.0.exposed.load(Ordering::Relaxed) { self.is_capturing() } else { Ok(false) }
+        if self.is_exposed() { self.is_capturing() } else { Ok(false) }
+    }
+
+    /// Whether other code has the handle.
+    #[inline]
+    fn is_exposed(&self) -> bool {
+        self.0.exposed.load(Ordering::Relaxed)
     }
 
     /// Enqueues eager work. Refused while the stream is being captured, because the capture's lifetime must cover the
@@ -279,7 +322,8 @@ impl Stream {
 
     /// Runs `work`, which enqueues on this stream, and blocks until all work of the stream is done, also after an error or
     /// a panic, because the caller lends the memory of the work only for that long. A capture that another thread starts
-    /// meanwhile waits.
+    /// meanwhile waits. If the stream is one of the host device and has no other work, the calling thread runs what `work`
+    /// enqueues: a hand-over to the stream's thread and back takes longer than a small call.
     pub(crate) fn settled(&self, call: &'static str, work: impl FnOnce() -> Result<()>) -> Result<()> {
         /// Waits for the stream if `work` panics.
         struct Settle<'a>(&'a Stream);
@@ -288,11 +332,19 @@ impl Stream {
                 let _ = self.0.synchronize();
             }
         }
+        /// Hands the stream back to its thread.
+        struct TakenOver<'a>(&'a sys::Stream);
+        impl Drop for TakenOver<'_> {
+            fn drop(&mut self) {
+                self.0.hand_back();
+            }
+        }
         let _eager = self.eager(call)?;
         if self.is_captured_natively()? {
             let what = format!("to {call} on a stream whose owner captures it");
             return Err(Error::unsupported(what, "it would block until a launch of the graph"));
         }
+        let _taken_over = self.0.raw.take_over().then(|| TakenOver(&self.0.raw));
         let settle = Settle(self);
         let enqueued = work();
         std::mem::forget(settle);
@@ -351,80 +403,5 @@ impl Stream {
 impl fmt::Debug for Stream {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "Stream({} of {:?})", self.0.id, self.0.device)
-    }
-}
-
-/// A point in a stream's work, with its time.
-pub struct Event {
-    raw: UniquePtr<sys::Event>,
-    device: Device,
-}
-
-impl Drop for Event {
-    fn drop(&mut self) {
-        if !self.device.is_here() {
-            std::mem::forget(std::mem::replace(&mut self.raw, UniquePtr::null()));
-        }
-    }
-}
-
-impl Event {
-    /// Creates an event of `device` with no recorded point.
-    ///
-    /// # Errors
-    /// [`Error::Device`] when the runtime refuses.
-    pub fn new(device: &Device) -> Result<Self> {
-        let raw = device.raw()?.create_event().caught()?;
-        Ok(Self { raw: made(raw, "event")?, device: device.clone() })
-    }
-
-    /// Whether the last recorded point was reached; true when none was recorded. Does not block.
-    ///
-    /// An event does not belong to a group: a collective that gave up counts as done, and its output contains old
-    /// values. Call [`Communicator::synchronize`](crate::Communicator::synchronize) before you use the output.
-    ///
-    /// # Errors
-    /// [`Error::Device`] when work before it failed.
-    pub fn is_done(&self) -> Result<bool> {
-        self.device.check_process("an event")?;
-        self.raw.done().caught()
-    }
-
-    /// Blocks until the last recorded point is reached.
-    ///
-    /// An event does not belong to a group: a collective that gave up counts as done, and its output contains old
-    /// values. Call [`Communicator::synchronize`](crate::Communicator::synchronize) before you use the output.
-    ///
-    /// # Errors
-    /// [`Error::Device`] when work before it failed.
-    pub fn synchronize(&self) -> Result<()> {
-        self.device.check_process("an event")?;
-        self.raw.synchronize().caught()
-    }
-
-    /// Time in microseconds from `start` to this event. Both must have been reached.
-    ///
-    /// # Errors
-    /// [`Error::Device`] when one of the two was not reached, [`Error::InvalidArgument`] for events of two kinds of devices.
-    pub fn elapsed_us(&self, start: &Self) -> Result<f64> {
-        start.check_kind(&self.device)?;
-        self.device.check_process("an event")?;
-        self.raw.elapsed_us(&start.raw).caught()
-    }
-
-    /// Refuses an event of another runtime, whose events have another layout.
-    fn check_kind(&self, device: &Device) -> Result<()> {
-        match self.device.kind() == device.kind() {
-            true => Ok(()),
-            false => {
-                Err(Error::invalid("the kind of the event's device", self.device.kind(), format!("this is {device:?}")))
-            }
-        }
-    }
-}
-
-impl fmt::Debug for Event {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "Event(of {:?})", self.device)
     }
 }

@@ -8,6 +8,7 @@ use cxx::UniquePtr;
 use super::Stream;
 use super::graph::Raw;
 use crate::error::Result;
+use crate::fork::OfMaker;
 use crate::sys::device as sys;
 use crate::sys::{Caught, made};
 
@@ -39,7 +40,8 @@ impl Stream {
     /// # Safety
     /// The stream's handle is valid until the capture has ended. The memory and the communicators of all recorded work
     /// live until the graph and its last launch have ended. Launches of the graph are ordered like calls of the
-    /// communicators, equally on all ranks.
+    /// communicators, equally on all ranks; on each rank [`Config::graph_mixing`](crate::Config::graph_mixing) keeps this
+    /// order.
     pub unsafe fn begin_capture(&self) -> Result<NativeCapture> {
         self.refuse_captured("begin a capture")?;
         self.expose();
@@ -48,7 +50,19 @@ impl Stream {
         // SAFETY: the lifetime in the type is that of the stream to which the capture refers. The stream is in the
         // `Arc` of the clone that the result keeps, so it does not move, and it is dropped after the capture.
         let raw: UniquePtr<sys::Capture<'static>> = unsafe { std::mem::transmute(raw) };
-        Ok(NativeCapture { raw: made(raw, "capture")?, stream: self.clone() })
+        Ok(NativeCapture { raw: OfMaker::new(made(raw, "capture")?), stream: self.clone() })
+    }
+
+    /// The number of the capture by which the owner records the stream, unique in the process; `None` if the owner captures
+    /// nothing. Does not block.
+    ///
+    /// # Errors
+    /// [`Error::Device`](crate::Error::Device) for a capture that the runtime has made invalid.
+    pub fn native_capture(&self) -> Result<Option<u64>> {
+        if !self.is_exposed() {
+            return Ok(None);
+        }
+        Ok(Some(self.raw()?.capture_id().caught()?).filter(|capture| *capture != 0))
     }
 }
 
@@ -56,7 +70,8 @@ impl Stream {
 /// Dropping it ends the capture and drops the recorded work.
 #[must_use = "dropping a capture ends it"]
 pub struct NativeCapture {
-    raw: UniquePtr<sys::Capture<'static>>,
+    /// The stream of a forked child is not captured.
+    raw: OfMaker<UniquePtr<sys::Capture<'static>>>,
     stream: Stream,
 }
 
@@ -71,16 +86,7 @@ impl NativeCapture {
         let keepalive = sys::Keepalive { data: std::ptr::null_mut(), release };
         // SAFETY: the capture is live; `finish` is called once, because `end` takes the capture.
         let raw = unsafe { self.raw.pin_mut().finish(keepalive) }.caught()?;
-        Ok(NativeGraph(Raw { graph: made(raw, "graph")?, device: self.stream.device().clone() }))
-    }
-}
-
-impl Drop for NativeCapture {
-    fn drop(&mut self) {
-        // The stream of a forked child is not captured.
-        if !self.stream.device().is_here() {
-            std::mem::forget(std::mem::replace(&mut self.raw, UniquePtr::null()));
-        }
+        Ok(NativeGraph(Raw { graph: OfMaker::new(made(raw, "graph")?), device: self.stream.device().clone() }))
     }
 }
 
@@ -94,7 +100,8 @@ impl fmt::Debug for NativeCapture {
 }
 
 /// Work that the owner of a stream captured: see [`Stream::begin_capture`]. The library does not know when it runs: the
-/// owner orders launches, and makes one eager call on all ranks before the first launch.
+/// owner orders launches, unless [`Config::graph_mixing`](crate::Config::graph_mixing) is on, and makes one eager call on all
+/// ranks before the first launch.
 #[must_use = "captured work runs only when the graph is launched"]
 pub struct NativeGraph(Raw);
 

@@ -1,11 +1,13 @@
 //! The order of calls that share memory: calls on different streams run one after another.
 
+use std::thread::ThreadId;
+
 use super::{Event, Stream, Target};
 use crate::device::Device;
 use crate::error::{Error, Result};
 
 /// The order of eager calls and graph launches.
-pub(crate) struct Order {
+pub(crate) struct StreamOrder {
     last: Last,
     event: Event,
 }
@@ -16,21 +18,23 @@ enum Last {
     On(Stream),
     /// On a stream that may have ended. The event was recorded after the call.
     Left,
+    /// On the stream of this thread. The event was recorded after the call, because only this thread can do so.
+    OfThread(ThreadId),
 }
 
-impl Order {
+impl StreamOrder {
     pub(crate) fn new(device: &Device) -> Result<Self> {
-        Ok(Self { last: Last::Nowhere, event: Event::new(device)? })
+        Ok(Self { last: Last::Nowhere, event: Event::untimed(device)? })
     }
 
     /// Makes the next work of `stream`, which must be of the device of this order, wait for the last call.
     ///
-    /// Does nothing for a stream that its owner captures natively: a capture cannot wait for an event recorded
-    /// outside it. The owner orders the launches of that graph.
+    /// Does nothing for a stream that its owner captures natively. The owner orders the launches of that graph.
     pub(crate) fn order(&mut self, stream: &Stream) -> Result<()> {
         self.event.device.check_same("stream", stream.device())?;
         match &self.last {
             Last::On(last) if last.same(stream) => return Ok(()),
+            Last::OfThread(thread) if stream.thread() == Some(*thread) => return Ok(()),
             _ if stream.is_capturing()? => return Ok(()),
             Last::On(last) if last.is_capturing()? => {
                 return Err(Error::unsupported(
@@ -42,7 +46,7 @@ impl Order {
                 last.record(&self.event)?;
                 stream.wait(&self.event)?;
             }
-            Last::Left => stream.wait(&self.event)?,
+            Last::Left | Last::OfThread(_) => stream.wait(&self.event)?,
             Last::Nowhere => {}
         }
         // If the program has dropped the last stream, the stream ends here.
@@ -52,18 +56,36 @@ impl Order {
         Ok(())
     }
 
+    /// Ends a call on `stream` that [`order`](Self::order) began. Records the event if the handle is another stream on each
+    /// thread: a call of another thread waits for the event.
+    pub(super) fn end_on(&mut self, stream: &Stream) -> Result<()> {
+        let Some(thread) = stream.thread() else { return Ok(()) };
+        if self.is_last(stream) && !stream.is_capturing()? {
+            stream.record(&self.event)?;
+            // If the program has dropped the last stream, the stream ends here.
+            if let Last::On(last) = std::mem::replace(&mut self.last, Last::OfThread(thread)) {
+                last.let_go();
+            }
+        }
+        Ok(())
+    }
+
     /// Whether all calls are done, except calls that a stream's owner captured. Does not block.
     pub(crate) fn is_done(&self) -> Result<bool> {
         match &self.last {
             Last::Nowhere => Ok(true),
             Last::On(stream) => stream.is_done(),
-            Last::Left => self.event.is_done(),
+            Last::Left | Last::OfThread(_) => self.event.is_done(),
         }
     }
 
     /// Whether the last call is on `stream`: then all calls are done when the work of `stream` is done.
     pub(crate) fn is_last(&self, stream: &Stream) -> bool {
-        matches!(&self.last, Last::On(last) if last.same(stream))
+        match &self.last {
+            Last::On(last) => last.same(stream),
+            Last::OfThread(thread) => stream.thread() == Some(*thread),
+            Last::Nowhere | Last::Left => false,
+        }
     }
 
     /// The stream of the last call, unless the order has left that stream.
@@ -71,7 +93,7 @@ impl Order {
     pub(crate) fn last(&self) -> Option<&Stream> {
         match &self.last {
             Last::On(last) => Some(last),
-            Last::Nowhere | Last::Left => None,
+            Last::Nowhere | Last::Left | Last::OfThread(_) => None,
         }
     }
 
@@ -81,7 +103,7 @@ impl Order {
         match &self.last {
             Last::Nowhere => Ok(None),
             Last::On(last) => Ok(Some(last.clone())),
-            Last::Left => {
+            Last::Left | Last::OfThread(_) => {
                 let stream = Stream::new(device)?;
                 stream.wait(&self.event)?;
                 Ok(Some(stream))

@@ -10,7 +10,7 @@ use crate::error::Result;
 
 /// A communicator's part of a graph. It is called before every launch, and lives as long as the graph or a launch of
 /// it.
-pub(crate) trait Part: Any + Send + Sync {
+pub(crate) trait GraphPart: Any + Send + Sync {
     /// Called when the capture ends: enqueues the remaining work, and joins work recorded on other streams to the
     /// captured stream.
     fn end(&self, _recording: &Recording) -> Result<()> {
@@ -28,6 +28,10 @@ pub(crate) trait Part: Any + Send + Sync {
     }
     /// Orders the launch on `stream` after other work. No part refuses after this: the recorded calls will run.
     fn before_launch(&self, stream: &Stream) -> Result<()>;
+    /// Called after a launch was enqueued on `stream`.
+    fn after_launch(&self, _stream: &Stream) -> Result<()> {
+        Ok(())
+    }
     /// Exchanges pointers that were captured for the first time. Collective.
     fn register(&self) -> Result<()>;
 }
@@ -36,13 +40,13 @@ pub(crate) trait Part: Any + Send + Sync {
 pub(crate) type Kept = Arc<dyn Any + Send + Sync>;
 
 /// The parts of a graph, each with the number of its group.
-pub(super) type Parts = Vec<(u64, Arc<dyn Part>)>;
+pub(super) type GraphParts = Vec<(u64, Arc<dyn GraphPart>)>;
 
 /// The metadata that a capture records in addition to the work itself.
 pub struct Recording {
     id: u64,
     stream: Stream,
-    parts: Mutex<Parts>,
+    parts: Mutex<GraphParts>,
     kept: Mutex<Vec<Kept>>,
 }
 
@@ -60,7 +64,7 @@ impl Recording {
     /// The contents of the graph. Parts are in the order in which this rank opened their groups. All ranks that share
     /// two groups opened them in the same order; the order of first uses can differ, because a rank without a message
     /// captures no call of pairs.
-    pub(super) fn into_parts(self) -> (Parts, Vec<Kept>) {
+    pub(super) fn into_parts(self) -> (GraphParts, Vec<Kept>) {
         let mut parts = std::mem::take(&mut *self.parts.lock());
         parts.sort_by_key(|(group, _)| *group);
         (parts, std::mem::take(&mut self.kept.lock()))
@@ -84,7 +88,7 @@ impl Recording {
     }
 
     /// The part of type `P` of the group with this id. `make` creates it on first use.
-    pub(crate) fn part<P: Part>(&self, id: u64, make: impl FnOnce() -> P) -> Arc<P> {
+    pub(crate) fn part<P: GraphPart>(&self, id: u64, make: impl FnOnce() -> P) -> Arc<P> {
         let mut parts = self.parts.lock();
         let known = parts.iter().filter(|(owner, _)| *owner == id).find_map(|(_, part)| {
             let any: Arc<dyn Any + Send + Sync> = part.clone();
@@ -106,6 +110,6 @@ impl Drop for Recording {
 }
 
 /// Notifies parts that the capture has failed.
-pub(super) fn abandon(parts: &Parts) {
+pub(super) fn abandon(parts: &GraphParts) {
     parts.iter().for_each(|(_, part)| part.abandon());
 }

@@ -11,6 +11,7 @@ pub(crate) const KIND_CUDA: u32 = 1;
 pub(crate) const KIND_HIP: u32 = 2;
 
 pub(crate) const POINTER_DEVICE: u32 = 3;
+pub(crate) const POINTER_VMM: u32 = 4;
 pub(crate) const POINTER_FILE: u32 = 6;
 
 /// Mirrors `symmetra::device::Properties`.
@@ -144,6 +145,11 @@ mod bridge {
         fn map(self: Pin<&mut MulticastObject>) -> Result<()>;
         fn address(self: &MulticastObject) -> *mut u8;
 
+        type Assembly;
+        fn add(self: Pin<&mut Assembly>, fd: i32, bytes: usize) -> Result<()>;
+        unsafe fn alias(self: Pin<&mut Assembly>, base: *const u8, bytes: usize) -> Result<()>;
+        fn address(self: &Assembly) -> *mut u8;
+
         type Scope;
         fn enter(self: &Device) -> Result<UniquePtr<Scope>>;
 
@@ -166,6 +172,9 @@ mod bridge {
         fn import_ipc(self: &Device, handle: &IpcHandle, bytes: usize) -> Result<UniquePtr<Memory>>;
         unsafe fn export_file(self: &Device, base: *const u8) -> Result<FilePart>;
         fn import_file(self: &Device, part: &FilePart, bytes: usize) -> Result<UniquePtr<Memory>>;
+        unsafe fn piece(self: &Device, pointer: *const u8) -> Result<PointerInfo>;
+        unsafe fn export_piece(self: &Device, base: *const u8) -> Result<i32>;
+        fn assemble(self: &Device, bytes: usize) -> Result<UniquePtr<Assembly>>;
         fn multicast_granularity(self: &Device, devices: u32) -> Result<usize>;
         fn create_multicast(self: &Device, bytes: usize, devices: u32) -> Result<UniquePtr<MulticastObject>>;
         fn import_multicast(self: &Device, fd: i32, bytes: usize) -> Result<UniquePtr<MulticastObject>>;
@@ -174,7 +183,7 @@ mod bridge {
         fn native_atomics(self: &Device, uuid: &[u8; 16]) -> Result<bool>;
         fn create_stream(self: &Device, urgent: bool) -> Result<UniquePtr<Stream>>;
         unsafe fn borrow_stream(self: &Device, raw: u64) -> Result<UniquePtr<Stream>>;
-        fn create_event(self: &Device) -> Result<UniquePtr<Event>>;
+        fn create_event(self: &Device, timed: bool) -> Result<UniquePtr<Event>>;
         #[cfg(any(feature = "nccl", feature = "nvshmem"))]
         fn make_current(self: &Device) -> Result<()>;
         fn synchronize(self: &Device) -> Result<()>;
@@ -190,8 +199,13 @@ mod bridge {
         type Capture<'stream>;
         unsafe fn finish<'stream>(self: Pin<&mut Capture<'stream>>, keepalive: Keepalive) -> Result<UniquePtr<Graph>>;
 
+        type Chain;
+        fn follow(self: Pin<&mut Chain>, stream: &Stream) -> Result<()>;
+        fn extend(self: Pin<&mut Chain>, stream: &Stream) -> Result<()>;
+
         type Stream;
         fn raw(self: &Stream) -> u64;
+        fn id(self: &Stream) -> u64;
         fn done(self: &Stream) -> Result<bool>;
         fn synchronize(self: &Stream) -> Result<()>;
         unsafe fn copy(self: &Stream, to: *mut u8, from: *const u8, bytes: usize) -> i32;
@@ -202,14 +216,20 @@ mod bridge {
         #[cxx_name = "launch"]
         unsafe fn launch_block(self: &Stream, kind: Kind, args: *const u8, geometry: &Geometry) -> i32;
         unsafe fn launch_host(self: &Stream, kernel: &HostKernel, geometry: &Geometry) -> i32;
+        fn take_over(self: &Stream) -> bool;
+        fn hand_back(self: &Stream);
         fn capturing(self: &Stream) -> Result<bool>;
         unsafe fn begin_capture<'stream>(self: &'stream Stream) -> Result<UniquePtr<Capture<'stream>>>;
+        fn capture_id(self: &Stream) -> Result<u64>;
+        unsafe fn begin_chain(self: &Stream, event: *const Event, keepalive: Keepalive) -> Result<UniquePtr<Chain>>;
     }
 
     impl<'stream> UniquePtr<Capture<'stream>> {}
 }
 
-pub(crate) use bridge::{Capture, Device, Event, Graph, Memory, MulticastObject, Scope, Stream, count, current, open};
+pub(crate) use bridge::{
+    Assembly, Capture, Chain, Device, Event, Graph, Memory, MulticastObject, Scope, Stream, count, current, open,
+};
 
 impl Stream {
     /// Launches the kernel of an argument block.
@@ -233,4 +253,4 @@ macro_rules! any_thread {
     )*};
 }
 
-any_thread! { Device Event Graph Memory MulticastObject Stream }
+any_thread! { Assembly Chain Device Event Graph Memory MulticastObject Stream }

@@ -5,7 +5,7 @@ use super::setting::SettingSource;
 use crate::error::{Error, Result};
 
 /// A number, and its source.
-type Found = (usize, SettingSource);
+type NumberAndSource = (usize, SettingSource);
 
 /// The variables of a launcher.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Launcher {
         lookup: &impl Lookup,
         rank: Option<usize>,
         world_size: Option<usize>,
-    ) -> Result<(Found, Found)> {
+    ) -> Result<(NumberAndSource, NumberAndSource)> {
         let rank = number(lookup, rank, self.rank)?;
         let world_size = number(lookup, world_size, self.world_size)?;
         match (rank, world_size) {
@@ -72,7 +72,7 @@ impl Launcher {
         lookup: &impl Lookup,
         set: Option<usize>,
         rank: SettingSource,
-    ) -> Result<Option<Found>> {
+    ) -> Result<Option<NumberAndSource>> {
         match number(lookup, set, LAUNCHERS[0].local_rank)? {
             None if rank == SettingSource::Variable(self.rank) => number(lookup, None, self.local_rank),
             found => Ok(found),

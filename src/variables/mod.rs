@@ -59,7 +59,7 @@ const NO_EFFECT: &str = "no effect: sums are in single precision and keep the ra
 
 /// Every variable that symmetra knows; `docs/environment.md` lists them. A setting in the program takes precedence over
 /// a variable.
-pub const VARIABLES: [Variable; 35] = [
+pub const VARIABLES: [Variable; 37] = [
     variable("RANK", "number", "required by env://", "this rank, of all ranks or of one data parallel replica"),
     variable(
         "WORLD_SIZE",
@@ -103,6 +103,13 @@ pub const VARIABLES: [Variable; 35] = [
     variable("SYMMETRA_LOG", "level", "warn", "what is logged where the program has no subscriber"),
     variable("SYMMETRA_BACKEND", "auto, own, nccl or host", "auto", "the only backend that may serve groups"),
     variable("SYMMETRA_CHECK_CALLS", "0 or 1", "0", "1: ranks compare every call before it runs, on the device"),
+    variable(
+        "SYMMETRA_TIMING",
+        "0 or 1",
+        "0",
+        "1: kernels record when each call begins and ends; on GPUs in builds with the feature `timing`",
+    ),
+    variable("SYMMETRA_DUMP", "path", "unset", "the folder where each rank of a failed group writes its last calls"),
     variable(MULTICAST, "0 or 1", "0", "1: groups on GPUs may open multicast, which has never been run there"),
     variable("SYMMETRA_NCCL_LIBRARY", "path", "libnccl.so.2, librccl.so.1", "the NCCL or RCCL to load"),
     variable("VLLM_NCCL_SO_PATH", "path", "unset", "the library to load where SYMMETRA_NCCL_LIBRARY is unset"),
@@ -151,7 +158,7 @@ pub fn warn_of_variables() {
 /// Each unknown `SYMMETRA_*` variable among `names`, with the known name that it resembles.
 fn unknown<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<(String, &'static str)> {
     let ours = |name: &&str| name.starts_with("SYMMETRA_") && !name.starts_with("SYMMETRA_TEST_");
-    let known = |name: &str| VARIABLES.iter().chain(&BUILD).any(|variable| variable.name == name);
+    let known = |name: &str| all().any(|variable| variable.name == name);
     names.into_iter().filter(ours).filter(|name| !known(name)).map(|name| (name.to_owned(), nearest(name))).collect()
 }
 
@@ -163,9 +170,26 @@ const BUILD: [Variable; 4] = [
     variable("SYMMETRA_UPDATE", "flag", "unset", "whether tests rewrite generated files"),
 ];
 
+/// Variables that only the library with the names of NCCL reads.
+const FRONT: [Variable; 7] = [
+    variable("SYMMETRA_NCCL_SERVE", "auto, off, only", "auto", "the communicators that symmetra serves"),
+    variable("SYMMETRA_NCCL_VERSION", "number", "that of the real NCCL", "the version of NCCL that is reported"),
+    variable("SYMMETRA_NCCL_DEVICE", "cuda, hip, host", "the first of the build", "the device kind"),
+    variable("SYMMETRA_NCCL_SHARE", "0 or 1", "0", "1: several ranks may have one GPU"),
+    variable("SYMMETRA_NCCL_TIMEOUT_S", "seconds", "600 s and 24 h", "the most time of an opening and of every wait"),
+    variable("SYMMETRA_NCCL_HOLD", "0 or 1", "1", "1: a call that fails keeps its stream until the communicator ends"),
+    variable("SYMMETRA_NCCL_LOG", "calls", "unset", "calls: a line for each communicator that opens"),
+];
+
+fn all() -> impl Iterator<Item = &'static Variable> {
+    VARIABLES.iter().chain(&BUILD).chain(&FRONT)
+}
+
 fn nearest(name: &str) -> &'static str {
-    let candidates = VARIABLES.iter().chain(&BUILD).filter(|variable| variable.name.starts_with("SYMMETRA_"));
-    candidates.min_by_key(|variable| strsim::levenshtein(name, variable.name)).map_or("", |variable| variable.name)
+    let candidates = all().filter(|variable| variable.name.starts_with("SYMMETRA_"));
+    // A name that is cut off means the whole name.
+    let distance = |variable: &&Variable| (!variable.name.starts_with(name), strsim::levenshtein(name, variable.name));
+    candidates.min_by_key(distance).map_or("", |variable| variable.name)
 }
 
 #[cfg(test)]
@@ -174,7 +198,14 @@ mod tests {
 
     #[test]
     fn pitfall_36_a_misspelt_variable_is_not_ignored_in_silence() {
-        let names = ["PATH", "SYMMETRA_SECRETS", "SYMMETRA_SECRET", "SYMMETRA_NCCL_LIB", "SYMMETRA_TEST_DEVICE"];
+        let names = [
+            "PATH",
+            "SYMMETRA_SECRETS",
+            "SYMMETRA_SECRET",
+            "SYMMETRA_NCCL_LIB",
+            "SYMMETRA_TEST_DEVICE",
+            "SYMMETRA_NCCL_HOLD",
+        ];
         let expected = [
             ("SYMMETRA_SECRETS".to_owned(), "SYMMETRA_SECRET"),
             ("SYMMETRA_NCCL_LIB".to_owned(), "SYMMETRA_NCCL_LIBRARY"),
@@ -185,7 +216,7 @@ mod tests {
     #[test]
     fn the_documentation_lists_every_variable() {
         let page = include_str!("../../docs/environment.md");
-        for variable in VARIABLES.iter().chain(&BUILD) {
+        for variable in all() {
             assert!(page.contains(&format!("| `{}` |", variable.name)), "{}", variable.name);
         }
     }

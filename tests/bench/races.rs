@@ -372,21 +372,27 @@ fn codecs_race_within_their_bounds() {
 
 #[test]
 fn norms_race_in_every_way() {
-    let run = wide(
-        "all-reduce-norm --device host --ranks 3 --ranks-as threads --hidden 100 --tokens 1,5 --graph --eager \
-         --algorithm auto,one-shot-sentinel,two-shot-sentinel,ring,apart --operations 2 --launches 1 --json",
-    );
-    let report = object(&run.ok());
-    let sides = ["auto", "one-shot-sentinel", "two-shot-sentinel", "ring", "apart", "all-reduce"];
-    assert_eq!(report["sides"], serde_json::json!(sides));
-    let rows = report["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 4, "{report}");
-    for row in rows {
-        assert!(sides.iter().all(|side| row["wrong"][side] == 0 && positive(&row["time_us"][side])), "{row}");
-        assert_eq!(row["bytes"], row["tokens"].as_u64().unwrap() * 200, "{row}");
-        let cost = row["time_us"]["auto"].as_f64().unwrap() - row["time_us"]["all-reduce"].as_f64().unwrap();
-        assert!((row["norm_us"].as_f64().unwrap() - cost).abs() < 1e-9, "{row}");
-        assert_eq!((&row["algorithm"]["ring"], &row["ratio"]), (&"ring".into(), &serde_json::Value::Null), "{row}");
+    for (norm, name) in [("rms", ""), ("layer", ", LayerNorm")] {
+        let run = wide(&format!(
+            "all-reduce-norm --device host --ranks 3 --ranks-as threads --hidden 100 --tokens 1,5 --graph --eager \
+             --algorithm auto,one-shot-sentinel,two-shot-sentinel,ring,apart --norm {norm} --operations 2 --launches 1 \
+             --json"
+        ));
+        let run = run.ok();
+        let report = object(&run);
+        assert_eq!(report["norm"], norm);
+        assert!(run.stderr.contains(&format!("all-reduce, rows of 100 bf16{name}, seed")), "{}", run.stderr);
+        let sides = ["auto", "one-shot-sentinel", "two-shot-sentinel", "ring", "apart", "all-reduce"];
+        assert_eq!(report["sides"], serde_json::json!(sides));
+        let rows = report["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), 4, "{report}");
+        for row in rows {
+            assert!(sides.iter().all(|side| row["wrong"][side] == 0 && positive(&row["time_us"][side])), "{row}");
+            assert_eq!(row["bytes"], row["tokens"].as_u64().unwrap() * 200, "{row}");
+            let cost = row["time_us"]["auto"].as_f64().unwrap() - row["time_us"]["all-reduce"].as_f64().unwrap();
+            assert!((row["norm_us"].as_f64().unwrap() - cost).abs() < 1e-9, "{row}");
+            assert_eq!((&row["algorithm"]["ring"], &row["ratio"]), (&"ring".into(), &serde_json::Value::Null), "{row}");
+        }
     }
     let args =
         "all-reduce-norm --device host --ranks 2 --ranks-as threads --hidden 64 --tokens 2 --dtype f32 --launches 1";
@@ -397,26 +403,24 @@ fn norms_race_in_every_way() {
 
 #[test]
 fn norms_of_every_form_race_quantised() {
-    for (op, format) in [
-        ("all-reduce", "mxfp8-swizzled"),
-        ("reduce-scatter", "static-int8"),
-        ("reduce-scatter-all-gather", "per-token-e4m3"),
-        ("reduce-scatter-all-gather", "nvfp4"),
+    for (op, format, norm) in [
+        ("all-reduce", "mxfp8-swizzled", "layer"),
+        ("reduce-scatter", "static-int8", "rms"),
+        ("reduce-scatter-all-gather", "per-token-e4m3", "rms"),
+        ("reduce-scatter-all-gather", "nvfp4", "layer"),
     ] {
         let run = wide(&format!(
             "all-reduce-norm --device host --ranks 2 --ranks-as threads --hidden 2000 --tokens 2,6 --graph --eager \
-             --algorithm auto,apart --operations 2 --launches 1 --op {op} --quantise {format} --json"
+             --algorithm auto,apart --operations 2 --launches 1 --op {op} --norm {norm} --quantise {format} --json"
         ));
         let run = run.ok();
         let report = object(&run);
         assert_eq!((&report["op"], &report["quantise"]), (&op.into(), &format.into()));
         let sides = ["auto", "apart", "unquantised", op];
         assert_eq!(report["sides"], serde_json::json!(sides));
-        assert!(
-            run.stderr.contains(&format!("{op}, rows of 2000 bf16, quantised as {format}, seed")),
-            "{}",
-            run.stderr
-        );
+        let name = if norm == "layer" { ", LayerNorm" } else { "" };
+        let about = format!("{op}, rows of 2000 bf16{name}, quantised as {format}, seed");
+        assert!(run.stderr.contains(&about), "{}", run.stderr);
         let rows = report["rows"].as_array().unwrap();
         assert_eq!(rows.len(), 4, "{report}");
         for row in rows {
@@ -470,6 +474,7 @@ fn wrong_usage() {
             "all-reduce-norm --op reduce-scatter-all-gather --tokens 4 --algorithm auto,apart --quantise mxfp8-swizzled",
             &["--algorithm apart", "all-gathers", "mxfp8-swizzled"],
         ),
+        ("all-reduce-norm --norm batch", &["--norm", "rms, layer"]),
         ("all-reduce-norm --quantise fp8", &["--quantise", "group-128-e4m3"]),
         ("all-reduce-norm --algorithm apart,apart", &["--algorithm names apart twice"]),
         ("all-reduce-norm --algorithm one-shot", &["one-shot-sentinel", "apart"]),

@@ -60,6 +60,22 @@ fn an_id_serves_one_communicator() {
     invalid(&join(&id, 1, 2, 10.0).unwrap_err(), &["an id serves one"]);
 }
 
+/// Some ranks of a meeting meet again by a name, and some of these by another.
+#[test]
+fn ranks_meet_again() {
+    let id = id();
+    assert_eq!(on_threads(3, |rank| join(&id, rank, 3, 10.0).unwrap().claims().len()), [3; 3]);
+    let again = Meeting::further(&id, "two").unwrap();
+    assert_eq!(
+        on_threads(2, |rank| join(&again, rank, 2, 10.0).unwrap().claims().to_vec()),
+        vec![[claim(0), claim(1)]; 2]
+    );
+    let alone = Meeting::further(&again, "one").unwrap();
+    assert_eq!(join(&alone, 0, 1, 10.0).unwrap().claims(), [claim(0)]);
+    invalid(&join(&again, 0, 2, 10.0).unwrap_err(), &["an id serves one"]);
+    invalid(&Meeting::further(&[0; 128], "none").unwrap_err(), &["without the mark"]);
+}
+
 /// Joins ranks one after the other and returns the errors of all.
 fn errors(ranks: &[(usize, usize)], seconds: f64) -> Vec<Error> {
     let id = id();
@@ -154,8 +170,8 @@ fn bytes_that_are_no_id_and_places_that_do_not_exist_are_refused() {
     }
     let error = Meeting::join(&id, 0, 1, &[0; 1025], within(5.0)).unwrap_err();
     invalid(&error, &["a claim is 1025 bytes", "at most 1024"]);
-    // Another secret, and a number that the process has not given.
-    for place in [32, 55] {
+    // Another secret, and a count of ids that the process has not made.
+    for place in [32, 50] {
         let mut other = id;
         other[place] ^= 1;
         let error = join(&other, 0, 2, 5.0).unwrap_err();

@@ -8,7 +8,7 @@ use candle_nn::var_builder::{ShardedSafeTensors, ShardedVarBuilder};
 use candle_transformers::models::llama::{Config, LlamaConfig};
 use tempfile::TempDir;
 
-use crate::random::{Shape, write};
+use crate::random::{ModelSize, write};
 
 /// A random Llama.
 pub(crate) struct Checkpoint {
@@ -19,7 +19,7 @@ pub(crate) struct Checkpoint {
 impl Checkpoint {
     pub(crate) fn new(seed: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let config = Shape::Tiny.config();
+        let config = ModelSize::Tiny.config();
         write(folder.path(), &config, DType::F32, seed).unwrap();
         let config: LlamaConfig = serde_json::from_value(config).unwrap();
         Self { folder, config: config.into_config(false) }

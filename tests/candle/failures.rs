@@ -10,7 +10,7 @@ use symmetra::{Config, Deadlines};
 use symmetra_candle::{Group, failure};
 
 use crate::checkpoint::{Checkpoint, weights};
-use crate::model::{Llama, Norm, Room, decode};
+use crate::model::{Llama, ModelNorm, Room, decode};
 use crate::{device, processes, ranks, settle};
 
 /// Steps of which the test of a killed process takes some 10.
@@ -26,7 +26,7 @@ fn a_killed_process_is_a_lost_rank() {
     let group = Group::open(bootstrap, &device(0).unwrap(), Config::default()).unwrap();
     let vb = weights(checkpoint.folder.path(), DType::F32, group.device()).unwrap();
     let room = Room { batch: 1, length: prompt.len() + STEPS };
-    let model = Llama::load(&vb, &checkpoint.config, Norm::Fused, room, &group).unwrap();
+    let model = Llama::load(&vb, &checkpoint.config, ModelNorm::Fused, room, &group).unwrap();
     let (mut steps, mut killed) = (0, None);
     let error = decode(
         &model,

@@ -6,14 +6,19 @@ use symmetra::bootstrap::Bootstrap;
 use symmetra_candle::Group;
 
 use crate::checkpoint::{Checkpoint, weights};
-use crate::model::{Llama, Norm, Room, decode};
+use crate::model::{Llama, ModelNorm, Room, decode};
 use crate::{graph, on_gpus};
 
 const PROMPT: [u32; 5] = [5, 900, 31, 77, 2];
 const STEPS: usize = 200;
 
 /// The tokens of the ranks of two GPUs, of eager steps and of a graph. `over` makes the group of the model.
-fn tokens(norm: Norm, dtype: DType, batch: usize, over: impl Fn(&Group) -> Result<Group> + Sync) -> Vec<[Vec<u32>; 2]> {
+fn tokens(
+    norm: ModelNorm,
+    dtype: DType,
+    batch: usize,
+    over: impl Fn(&Group) -> Result<Group> + Sync,
+) -> Vec<[Vec<u32>; 2]> {
     let checkpoint = Checkpoint::new(7);
     let ranks = Group::threads(2, |bootstrap| -> Result<_> {
         let device = graph::device(bootstrap.rank())?;
@@ -40,7 +45,7 @@ fn two_hundred_tokens_of_a_graph_are_those_of_eager_steps() {
         return;
     }
     for (norm, dtype, batch) in
-        [(Norm::Fused, DType::F32, 1), (Norm::Apart, DType::BF16, 1), (Norm::Fused, DType::BF16, 3)]
+        [(ModelNorm::Fused, DType::F32, 1), (ModelNorm::Apart, DType::BF16, 1), (ModelNorm::Fused, DType::BF16, 3)]
     {
         let found = tokens(norm, dtype, batch, |group| Ok(group.clone()));
         let [eager, captured] = &found[0];
@@ -58,7 +63,7 @@ fn tokens_over_nccl_are_those_of_symmetra() {
         return;
     }
     for dtype in [DType::F32, DType::BF16] {
-        let own = tokens(Norm::Apart, dtype, 2, |group| Ok(group.clone()));
-        assert_eq!(tokens(Norm::Apart, dtype, 2, Group::over_nccl), own, "{dtype:?}");
+        let own = tokens(ModelNorm::Apart, dtype, 2, |group| Ok(group.clone()));
+        assert_eq!(tokens(ModelNorm::Apart, dtype, 2, Group::over_nccl), own, "{dtype:?}");
     }
 }

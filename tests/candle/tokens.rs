@@ -7,7 +7,7 @@ use candle_nn::VarBuilder;
 use candle_transformers::models::llama;
 
 use crate::checkpoint::{Checkpoint, files, weights};
-use crate::model::{Llama, Norm, Room, decode};
+use crate::model::{Llama, ModelNorm, Room, decode};
 use crate::{bits, difference, processes, ranks, worlds};
 
 const PROMPT: [u32; 9] = [5, 900, 31, 77, 2, 640, 13, 13, 1000];
@@ -62,7 +62,7 @@ fn decided() -> (Checkpoint, Steps) {
 }
 
 /// The steps of each rank. Rank `r` loads the checkpoint in `folders[r]`.
-fn of_ranks(folders: &[&Path], checkpoint: &Checkpoint, norm: Norm) -> Vec<Steps> {
+fn of_ranks(folders: &[&Path], checkpoint: &Checkpoint, norm: ModelNorm) -> Vec<Steps> {
     ranks(folders.len(), |group| {
         let vb = weights(folders[group.rank()], DType::F32, group.device())?;
         let model = Llama::load(&vb, &checkpoint.config, norm, ROOM, group)?;
@@ -86,7 +86,9 @@ fn of_ranks(folders: &[&Path], checkpoint: &Checkpoint, norm: Norm) -> Vec<Steps
 fn tokens_of_1_2_and_4_ranks_are_those_of_candle() {
     let (checkpoint, expected) = decided();
     let folder = checkpoint.folder.path();
-    for (world_size, norm) in [(1, Norm::Apart), (2, Norm::Apart), (2, Norm::Fused), (4, Norm::Fused)] {
+    for (world_size, norm) in
+        [(1, ModelNorm::Apart), (2, ModelNorm::Apart), (2, ModelNorm::Fused), (4, ModelNorm::Fused)]
+    {
         if worlds([world_size]).next().is_none() {
             continue;
         }
@@ -113,7 +115,7 @@ fn tokens_of_two_processes_are_those_of_candle() {
 fn weights_of_rank_1_shifted_by_a_row_change_the_tokens() {
     let (checkpoint, expected) = decided();
     let shifted = checkpoint.shifted();
-    let found = of_ranks(&[checkpoint.folder.path(), shifted.path()], &checkpoint, Norm::Fused);
+    let found = of_ranks(&[checkpoint.folder.path(), shifted.path()], &checkpoint, ModelNorm::Fused);
     assert_ne!(found[0].tokens, expected.tokens);
     assert_eq!(found[0].tokens, found[1].tokens);
 }
@@ -125,7 +127,7 @@ fn halves_have_the_logits_of_one_rank_under_given_tokens() {
         let logits = |world_size| {
             let of_ranks = ranks(world_size, |group| {
                 let vb = weights(checkpoint.folder.path(), dtype, group.device())?;
-                let model = Llama::load(&vb, &checkpoint.config, Norm::Fused, ROOM, group)?;
+                let model = Llama::load(&vb, &checkpoint.config, ModelNorm::Fused, ROOM, group)?;
                 let mut logits = vec![model.logits(&PROMPT, 0)?];
                 for (step, token) in given.tokens.iter().enumerate().take(16) {
                     logits.push(model.logits(&[*token], PROMPT.len() + step)?);

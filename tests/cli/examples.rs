@@ -5,6 +5,7 @@
 mod mixture_of_experts;
 #[path = "../../examples/tensor_parallel_mlp/model.rs"]
 mod model;
+mod observed;
 #[path = "../support/page.rs"]
 mod page;
 #[path = "../../examples/support/reference.rs"]
@@ -30,7 +31,10 @@ fn examples() -> &'static PathBuf {
         let profile = env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned();
         let mut command = Command::new(env!("CARGO"));
         command.args(["build", "--quiet", "--offline"]);
-        command.args(["tensor_parallel_mlp", "mixture_of_experts", "tutorial"].map(|name| format!("--example={name}")));
+        command.args(
+            ["tensor_parallel_mlp", "mixture_of_experts", "tutorial", "observed"]
+                .map(|name| format!("--example={name}")),
+        );
         command.arg("--target-dir").arg(profile.parent().unwrap());
         if profile.ends_with("release") {
             command.arg("--release");

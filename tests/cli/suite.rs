@@ -1,6 +1,8 @@
 //! The command `symmetra` as a user runs it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../harness/differing_calls.rs"]
+mod differing_calls;
 #[cfg(feature = "nvshmem")]
 #[path = "../harness/fake_nvshmem.rs"]
 mod fake_nvshmem;
@@ -9,6 +11,7 @@ mod program;
 
 mod all_reduce;
 mod diagnosis;
+mod differing;
 mod documents;
 mod exchange;
 mod experts;
@@ -20,7 +23,10 @@ mod leftovers;
 mod mixed;
 mod norm;
 mod nvshmem;
+mod postmortem;
+mod status;
 mod tensors;
+mod trace;
 mod tune;
 mod unwritable;
 

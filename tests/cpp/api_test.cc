@@ -1,11 +1,18 @@
 // The public C++ API on the host device, with threads as ranks: every class.
 // Parallel groups are in environment_test.cc; failures are in error_test.cc.
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <numeric>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "norm_formats.hpp"
@@ -76,6 +83,64 @@ void configuration() {
   Config none = config;
   none.heap_bytes = 0;
   CHECK_EQ(required_bytes(8, config) - required_bytes(8, none), config.heap_bytes);
+}
+
+/// Each rank writes its calls into a folder; a file in place of the folder is an error.
+void dumps() {
+  std::string folder = (std::filesystem::temp_directory_path() / "symmetra-dumps-XXXXXX").string();
+  CHECK(mkdtemp(folder.data()) != nullptr);
+  test::ranks(2, [&](Bootstrap& bootstrap) {
+    const Device device = Device::host();
+    const Stream stream(device);
+    const Communicator communicator = Communicator::open(bootstrap, device, small());
+    const SymmetricBuffer buffer = communicator.symmetric<float>(5);
+    communicator.all_reduce(buffer, stream);
+    communicator.synchronize(stream);
+    const std::string path = communicator.dump(folder);
+    CHECK_EQ(path.rfind(folder + "/symmetra-group-", 0), std::size_t{0});
+    std::ifstream file(path);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    CHECK(text.find("\"enqueued\":1,") != std::string::npos);
+    CHECK_THROWS(kSystem, communicator.dump(path));
+    communicator.barrier();
+    communicator.close();
+    CHECK(std::filesystem::remove(path));
+  });
+  CHECK(std::filesystem::remove(folder));
+}
+
+/// Times of calls, for a communicator that times them, and the group as an observer finds it.
+void observed() {
+  test::ranks(2, [&](Bootstrap& bootstrap) {
+    const Device device = Device::host();
+    const Stream stream(device);
+    Config config = small();
+    config.timing = true;
+    const Communicator communicator = Communicator::open(bootstrap, device, config);
+    const SymmetricBuffer buffer = communicator.symmetric<float>(5);
+    for (int call = 0; call < 4; ++call) communicator.all_reduce(buffer, stream);
+    communicator.synchronize(stream);
+    communicator.barrier();
+    const Timings timings = communicator.timings();
+    CHECK_EQ(timings.calls.size(), std::size_t{1});
+    CHECK_EQ(timings.unlabelled, std::uint64_t{0});
+    const CallTimes& times = timings.calls[0];
+    CHECK_EQ(times.operation, std::string("all-reduce"));
+    CHECK_EQ(times.up_to_bytes, std::uint64_t{32});
+    CHECK_EQ(times.calls, std::uint64_t{4});
+    CHECK(times.algorithm.has_value() && times.busbw_gbps.value_or(0) > 0 && times.attributed == 1);
+    CHECK(0 < times.median_us && times.median_us <= times.p99_us && times.p99_us <= times.total_us);
+    const std::string seen = observe::look(static_cast<std::uint32_t>(getpid()));
+    CHECK(seen.find("\"operation\":\"all-reduce\"") != std::string::npos && seen.find("\"verdict\"") != std::string::npos);
+    communicator.barrier();
+    communicator.close();
+    const Communicator other = Communicator::open(bootstrap, device, small());
+    CHECK_THROWS(kUnsupported, other.timings());
+    other.close();
+  });
+  CHECK_THROWS(kInvalidArgument, observe::look(0xffff'fff0));
+  CHECK_THROWS(kInvalidArgument, observe::dump_on(9, "nowhere"));
+  CHECK(observe::dump_all("/nowhere/at/all").empty());
 }
 
 /// Bytes that a program writes outside a buffer, before or after it, are found at once and when the group closes.
@@ -754,6 +819,8 @@ int main(int count, char** names) {
                {"devices", devices},
                {"configuration", configuration},
                {"guards", guards},
+               {"dumps", dumps},
+               {"observed", observed},
                {"all_reduce", all_reduce},
                {"streams_of_an_engine", streams_of_an_engine},
                {"pools", pools},

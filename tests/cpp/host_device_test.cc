@@ -26,6 +26,7 @@ int main() {
   using namespace symmetra::tests;
   const size_t descriptors = open_descriptors();
   test_streams();
+  test_guests();
   test_events();
   test_graphs();
   test_launches();

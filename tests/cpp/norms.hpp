@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <vector>
 
@@ -102,7 +103,8 @@ inline void norms() {
   });
 }
 
-/// LayerNorm with a bias: the mean of a row is 5, the variance 4, and 4 + 5 has the root 3.
+/// LayerNorm with a bias and without, scattered and quantised: the mean of a row is 5 or -5, the variance 4, and 4 + 5 has the
+/// root 3.
 inline void layer_norms() {
   ranks(2, [](symmetra::Bootstrap& bootstrap) {
     using namespace symmetra;
@@ -110,7 +112,8 @@ inline void layer_norms() {
     const Stream stream(device);
     const Communicator communicator = Communicator::open(bootstrap, device);
     const DeviceBuffer rows(device, 8, Dtype::kF32), weight(device, 4, Dtype::kF32), bias(device, 4, Dtype::kF32);
-    rows.write(std::vector<float>{1.5f, 1.5f, 3.5f, 3.5f, -1.5f, -3.5f, -1.5f, -3.5f}, stream);
+    const auto fill = [&] { rows.write(std::vector<float>{1.5f, 1.5f, 3.5f, 3.5f, -1.5f, -3.5f, -1.5f, -3.5f}, stream); };
+    fill();
     weight.write(std::vector<float>{3.0f, 6.0f, 1.5f, -3.0f}, stream);
     bias.write(std::vector<float>{1.0f, 0.5f, -1.0f, 2.0f}, stream);
     RowNorm call(rows, weight, LayerNorm{5.0f});
@@ -119,6 +122,27 @@ inline void layer_norms() {
     communicator.all_reduce_norm(call, stream);
     communicator.synchronize(stream);
     CHECK(rows.read<float>(stream) == (std::vector<float>{-1.0f, -3.5f, 0.0f, 0.0f, 3.0f, -3.5f, 0.0f, 4.0f}));
+
+    // The rank's row of the sum, without a bias, with 3 added to the weights.
+    fill();
+    const DeviceBuffer own(device, 4, Dtype::kF32);
+    RowNorm offset(rows, weight, LayerNorm{5.0f, 3.0f});
+    offset.output = own;
+    communicator.reduce_scatter_norm(offset, stream);
+    communicator.synchronize(stream);
+    const float first = communicator.rank() == 0 ? -4.0f : 4.0f;
+    CHECK(own.read<float>(stream) == (std::vector<float>{first, -6.0f, 3.0f, 0.0f}));
+
+    // Quantised rows alone, whose largest values are 3.5 and 4.
+    fill();
+    const DeviceBuffer codes(device, 8, Dtype::kI8), scales(device, 2, Dtype::kF32);
+    call.output.reset();
+    call.quantised = QuantisedRows(Scaling::kPerToken, Narrow::kI8, codes);
+    call.quantised->scales = scales;
+    communicator.all_reduce_norm(call, stream);
+    communicator.synchronize(stream);
+    CHECK(codes.read<std::int8_t>(stream) == (std::vector<std::int8_t>{-36, -127, 0, 0, 95, -111, 0, 127}));
+    CHECK(scales.read<float>(stream) == (std::vector<float>{3.5f / 127.0f, 4.0f / 127.0f}));
     communicator.close();
   });
 }

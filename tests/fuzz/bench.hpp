@@ -14,7 +14,7 @@ namespace fuzz {
 
 /// Elements of a buffer, the last of which no call uses.
 constexpr std::size_t kLength = 4096 + 256;
-/// Buffers of the type of a bench; they are followed by one of f32, with weights.
+/// Buffers of the type of a bench; they are followed by one of f32, with weights and biases.
 constexpr std::size_t kBuffers = 9, kWeights = 8, kWide = 9;
 
 /// Memory with the quantised rows of one call.
@@ -101,9 +101,12 @@ struct Bench {
   /// The rows of a call on rank `rank`.
   symmetra::RowNorm rows(const Call& call, std::size_t rank, const symmetra::Operand& input, const symmetra::Operand& output) const {
     const Norm& norm = *call.norm;
-    symmetra::RmsNorm how;
-    how.weight_offset = norm.gemma ? 1.0f : 0.0f;
-    symmetra::RowNorm rows(input, part(norm.wide ? kWide : kWeights, norm.weight, norm.hidden), how);
+    const float epsilon = 1e-6f, weight_offset = norm.gemma ? 1.0f : 0.0f;
+    const symmetra::Norm how = norm.layer ? symmetra::Norm(symmetra::LayerNorm{epsilon, weight_offset})
+                                          : symmetra::Norm(symmetra::RmsNorm{epsilon, weight_offset});
+    const std::size_t weights = norm.wide ? kWide : kWeights;
+    symmetra::RowNorm rows(input, part(weights, norm.weight, norm.hidden), how);
+    if (!norm.bias.empty()) rows.bias = part(weights, norm.bias[0], norm.hidden);
     rows.algorithm = symmetra::algorithm(call.algorithm);
     rows.width = norm.width;
     if (!norm.residual.empty()) rows.residual = part(norm.kept, norm.residual[0], norm.share);

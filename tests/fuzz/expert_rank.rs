@@ -180,7 +180,7 @@ impl<'q> Calls<'q> {
         }
         match experts.config().wire {
             Wire::Same | Wire::F8(_) => experts.dispatch(&routing, own.rows.part(), &into, queue),
-            Wire::GivenF8 => experts.dispatch_f8(&routing, (own.codes.part(), own.given.part()), &into, queue),
+            Wire::GivenF8 => experts.dispatch_f8(&routing, own.codes.part(), own.given.part(), &into, queue),
             _ => experts.dispatch(&routing, own.codes.part(), &into, queue),
         }
     }
@@ -196,7 +196,7 @@ impl<'q> Calls<'q> {
         let into = self.into(own);
         match self.experts.config().wire {
             Wire::Same | Wire::F8(_) => routed.dispatch(rows, &into, queue),
-            Wire::GivenF8 => routed.dispatch_f8((codes, own.given.part()), &into, queue),
+            Wire::GivenF8 => routed.dispatch_f8(codes, own.given.part(), &into, queue),
             _ => routed.dispatch(codes, &into, queue),
         }
     }
@@ -205,7 +205,7 @@ impl<'q> Calls<'q> {
         let routing = self.routing(own);
         match self.experts.config().wire {
             Wire::Same | Wire::F8(_) => self.experts.dispatch_begin(&routing, own.rows.part(), queue),
-            Wire::GivenF8 => self.experts.dispatch_f8_begin(&routing, (own.codes.part(), own.given.part()), queue),
+            Wire::GivenF8 => self.experts.dispatch_f8_begin(&routing, own.codes.part(), own.given.part(), queue),
             _ => self.experts.dispatch_begin(&routing, own.codes.part(), queue),
         }
     }

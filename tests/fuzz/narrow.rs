@@ -10,7 +10,7 @@ use symmetra::{
 
 use crate::support::data::Random;
 use harness::codes::{Codes, lens};
-use reference::quantised::{Bytes, Format, quantised};
+use reference::quantised::{Format, QuantisedBytes, quantised};
 
 /// A byte of memory that nothing was written to.
 const BEFORE: u8 = 0xA5;
@@ -99,7 +99,7 @@ impl Narrow {
     /// The contents of the memory after a norm whose rows are `y`, each of `width` elements.
     pub(crate) fn after(&self, y: &[f32], width: usize) -> Vec<u8> {
         // The factor of a row is finite, because its epsilon is not 0.
-        let Bytes { values, scales } = quantised(y, width, self.format(), self.known, BEFORE, |_| false);
+        let QuantisedBytes { values, scales } = quantised(y, width, self.format(), self.known, BEFORE, |_| false);
         [vec![BEFORE; self.at], values, scales].concat()
     }
 }
@@ -143,7 +143,7 @@ impl Memory {
 
     /// All bytes.
     pub(crate) fn read(&self, stream: &Stream) -> Result<Vec<u8>> {
-        let Bytes { values, scales } = with_codes!(self, codes => codes.read(stream))?;
+        let QuantisedBytes { values, scales } = with_codes!(self, codes => codes.read(stream))?;
         Ok([values, scales].concat())
     }
 }

@@ -1,10 +1,10 @@
 //! A call that sums rows and norms them: its operands other than input and output, their effect, and the call.
 
 use reference::element::Real;
-use reference::norm::{normed, padded, with_residual};
+use reference::norm::{biased, padded, with_residual};
 use serde::{Deserialize, Serialize};
 use symmetra::op::{ALL_REDUCE_NORM, Op, REDUCE_SCATTER_NORM_ALL_GATHER};
-use symmetra::{Communicator, Dtype, Operand, Operation, Queue, Ref, Result, RmsNorm, RowNorm};
+use symmetra::{Communicator, Dtype, Element, LayerNorm, Operand, Operation, Queue, Ref, Result, RmsNorm, RowNorm};
 
 use crate::narrow::{Memory, Narrow};
 use crate::program::Placed;
@@ -14,9 +14,9 @@ use crate::support::Sample;
 pub(crate) const SHARES: usize = 4;
 /// The plain buffer of a bench for residuals and x of rows that all ranks have: it holds the same on every rank.
 pub(crate) const KEPT: usize = 7;
-/// The plain buffer of a bench for weights of its type: it holds the same on every rank.
+/// The plain buffer of a bench for weights and biases of its type: it holds the same on every rank.
 pub(crate) const WEIGHTS: usize = 8;
-/// The plain buffer of a bench for weights in f32: it holds the same on every rank.
+/// The plain buffer of a bench for weights and biases in f32: it holds the same on every rank.
 pub(crate) const WIDE: usize = 9;
 
 /// Where a call writes x, the sum with the residual.
@@ -26,6 +26,13 @@ pub(crate) enum Place {
     Input,
     /// This many elements after the start of the buffer that [`Norm::kept`] names.
     Kept(usize),
+}
+
+/// The operand that LayerNorm alone has.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Layer {
+    /// First element of the bias, in the buffer of the weight.
+    pub(crate) bias: Option<usize>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -39,6 +46,8 @@ pub(crate) struct Norm {
     /// Whether the weight is f32, for rows of any type.
     pub(crate) wide: bool,
     pub(crate) gemma: bool,
+    /// `None`: RMSNorm, as in older programs.
+    pub(crate) layer: Option<Layer>,
     /// First element of the residual.
     pub(crate) residual: Option<usize>,
     pub(crate) x: Option<Place>,
@@ -119,8 +128,17 @@ impl Norm {
         if self.sums_in_output() || self.x_holds_the_sum() { count } else { self.hidden }
     }
 
-    fn definition(&self) -> RmsNorm {
-        if self.gemma { RmsNorm::gemma(1e-6) } else { RmsNorm::new(1e-6) }
+    fn definition(&self) -> symmetra::Norm {
+        let weight_offset = if self.gemma { 1.0 } else { 0.0 };
+        match self.layer {
+            Some(_) => LayerNorm::new(1e-6).weight_offset(weight_offset).into(),
+            None => RmsNorm::new(1e-6).weight_offset(weight_offset).into(),
+        }
+    }
+
+    /// First element of the bias, in the buffer of the weight.
+    pub(crate) fn bias(&self) -> Option<usize> {
+        self.layer.as_ref()?.bias
     }
 
     /// Rows of the operands for normed rows.
@@ -143,9 +161,12 @@ impl Norm {
         weights: &[T],
         wide: &[f32],
     ) -> Effect<T> {
-        let own = self.weight..self.weight + self.hidden;
-        let weight = if self.wide { wide[own].to_vec() } else { of_rows!(T, single(&weights[own])) };
-        of_rows!(T, effect_of(self, sum, residual, &weight))
+        let row = |start: usize| {
+            let own = start..start + self.hidden;
+            if self.wide { wide[own].to_vec() } else { of_rows!(T, single(&weights[own])) }
+        };
+        let (weight, bias) = (row(self.weight), self.bias().map(row));
+        of_rows!(T, effect_of(self, sum, residual, &weight, bias.as_deref()))
     }
 
     /// Enqueues the call on input and output. `common` returns elements of a buffer as plain memory.
@@ -160,10 +181,17 @@ impl Norm {
     ) -> Result<()> {
         let (call, [rank, world]) = (placed.call(), [communicator.rank(), communicator.world_size()]);
         let (parts, kept) = (parts(call.op, world), Self::kept(call.op));
-        let (share, own) = (call.count / parts, self.weight..self.weight + self.hidden);
+        let share = call.count / parts;
         let rows = match self.wide {
-            true => RowNorm::new(input.clone(), apart.wide.slice(own)?, self.definition()),
-            false => RowNorm::new(input.clone(), common(WEIGHTS, self.weight, self.hidden), self.definition()),
+            true => {
+                let row = |start: usize| apart.wide.slice(start..start + self.hidden);
+                let rows = RowNorm::new(input.clone(), row(self.weight)?, self.definition());
+                with_bias(rows, self.bias().map(row).transpose()?)
+            }
+            false => {
+                let row = |start: usize| common(WEIGHTS, start, self.hidden);
+                with_bias(RowNorm::new(input.clone(), row(self.weight), self.definition()), self.bias().map(row))
+            }
         };
         let mut rows = rows.algorithm(call.options.algorithm).padded_to(self.width);
         if let Some(start) = self.residual {
@@ -196,9 +224,19 @@ fn single<T: Sample, R: Real>(values: &[T]) -> Vec<f32> {
     bytemuck::cast_slice::<T, R>(values).iter().map(|value| value.single()).collect()
 }
 
-fn effect_of<T: Sample, R: Real>(norm: &Norm, sum: &[T], residual: Option<&[T]>, weight: &[f32]) -> Effect<T> {
+fn with_bias<'op, T: Element, W: Element>(rows: RowNorm<'op, T>, bias: Option<Ref<'op, W>>) -> RowNorm<'op, T> {
+    if let Some(bias) = bias { rows.bias(bias) } else { rows }
+}
+
+fn effect_of<T: Sample, R: Real>(
+    norm: &Norm,
+    sum: &[T],
+    residual: Option<&[T]>,
+    weight: &[f32],
+    bias: Option<&[f32]>,
+) -> Effect<T> {
     let x = with_residual::<R>(bytemuck::cast_slice(sum), residual.map(bytemuck::cast_slice));
-    let output = padded(&normed(&x, weight, norm.definition()), norm.hidden, norm.width);
+    let output = padded(&biased(&x, weight, bias, norm.definition()), norm.hidden, norm.width);
     let y = output.iter().map(|y| y.single()).collect();
     Effect { x: bytemuck::cast_slice(&x).to_vec(), output: bytemuck::cast_slice(&output).to_vec(), y }
 }

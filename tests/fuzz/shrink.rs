@@ -173,7 +173,7 @@ fn norms(program: &mut Program) -> Vec<&mut Placed> {
 /// exists.
 type Plainer = fn(&mut Placed, usize) -> bool;
 
-const PLAINER: [Plainer; 6] = [
+const PLAINER: [Plainer; 8] = [
     // A row for each rank that has a share.
     |call, world| {
         let least = call.norm.as_ref().map_or(0, |norm| norm.hidden * parts(call.call().op, world));
@@ -185,6 +185,8 @@ const PLAINER: [Plainer; 6] = [
     |call, _| call.norm.as_mut().is_some_and(|norm| norm.residual.take().is_some()),
     |call, _| call.norm.as_mut().is_some_and(|norm| std::mem::take(&mut norm.wide)),
     |call, _| call.norm.as_mut().is_some_and(|norm| std::mem::take(&mut norm.gemma)),
+    |call, _| call.norm.as_mut().and_then(|norm| norm.layer.as_mut()).is_some_and(|layer| layer.bias.take().is_some()),
+    |call, _| call.norm.as_mut().is_some_and(|norm| norm.layer.take().is_some()),
 ];
 
 fn failing(program: Program, run: &impl Fn(&Program) -> Result<(), String>) -> Option<(Program, String)> {

@@ -301,7 +301,8 @@ impl Text<'_> {
         let (kept, parts) = (Norm::kept(call.op), parts(call.op, world));
         let share = call.count / parts;
         self.add([norm.hidden, norm.width, norm.weight, kept, share]);
-        self.add([norm.wide, norm.gemma, norm.has_output].map(u8::from));
+        self.add([norm.wide, norm.gemma, norm.layer.is_some(), norm.has_output].map(u8::from));
+        self.listed(&norm.bias().iter().collect::<Vec<_>>());
         self.listed(&norm.residual.iter().collect::<Vec<_>>());
         let whole = parts == 1 && norm.x == Some(Place::Input);
         self.add([u8::from(whole)]);

@@ -55,7 +55,10 @@ struct Norm {
   std::size_t hidden, width, weight, kept, share;
   /// Whether the weight is f32.
   bool wide;
-  bool gemma, has_output;
+  /// `layer`: LayerNorm, else RMSNorm.
+  bool gemma, layer, has_output;
+  /// First element of the bias in the buffer of the weight, if there is one.
+  std::vector<std::size_t> bias;
   /// First element of the residual, if there is one.
   std::vector<std::size_t> residual;
   /// x goes to the whole input; or to a buffer, from a start, with a distance from rank to rank; or is not written.
@@ -132,7 +135,9 @@ class Words {
     norm.share = next();
     norm.wide = next() != 0;
     norm.gemma = next() != 0;
+    norm.layer = next() != 0;
     norm.has_output = next() != 0;
+    norm.bias = list();
     norm.residual = list();
     norm.x_is_input = next() != 0;
     norm.x = list();

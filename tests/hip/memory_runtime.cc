@@ -23,6 +23,8 @@ struct ihipStream_t {
   int device;
   bool capturing;
   std::vector<std::function<void()>> recorded;
+  unsigned long long capture = 0;
+  std::vector<hipGraphNode_t> tips;
 };
 struct ihipEvent_t {
   int recorded = 0;
@@ -49,6 +51,13 @@ std::map<void*, Allocation> allocations;
 thread_local int current = 0;
 thread_local hipStreamCaptureMode mode = hipStreamCaptureModeGlobal;
 Ledger ledger;
+hipGraphNode_t record = nullptr;
+std::vector<hipGraphNode_t> before_record;
+
+hipGraphNode_t new_node() {
+  static uintptr_t nodes = 0;
+  return reinterpret_cast<hipGraphNode_t>(++nodes);
+}
 
 /// The contents of an IPC handle of this runtime.
 struct Exported {
@@ -93,6 +102,7 @@ bool holds(const char* bundle, const std::string& kernel) {
 hipError_t enqueue(hipStream_t stream, const std::function<void()>& work) {
   if (stream != nullptr && stream->capturing) {
     stream->recorded.push_back(work);
+    stream->tips.assign(1, new_node());
   } else {
     work();
   }
@@ -208,7 +218,53 @@ hipError_t hipEventRecord(hipEvent_t event, hipStream_t) { return event->recorde
 hipError_t hipEventQuery(hipEvent_t event) { return event->recorded % 2 == 0 ? hipSuccess : hipErrorNotReady; }
 hipError_t hipStreamWaitEvent(hipStream_t, hipEvent_t, unsigned int) { return hipSuccess; }
 
-hipError_t hipStreamBeginCapture(hipStream_t stream, hipStreamCaptureMode) { return stream->capturing = true, hipSuccess; }
+hipError_t hipStreamBeginCapture(hipStream_t stream, hipStreamCaptureMode) {
+  static unsigned long long captures = 0;
+  stream->tips.clear();
+  stream->capture = ++captures;
+  return stream->capturing = true, hipSuccess;
+}
+hipError_t hipStreamGetCaptureInfo_v2(hipStream_t stream, hipStreamCaptureStatus* status, unsigned long long* id, hipGraph_t* graph,
+                                      const hipGraphNode_t** tips, size_t* count) {
+  *id = stream->capture;
+  *graph = nullptr;
+  *tips = stream->tips.data();
+  *count = stream->tips.size();
+  return hipStreamIsCapturing(stream, status);
+}
+hipError_t hipStreamUpdateCaptureDependencies(hipStream_t stream, hipGraphNode_t* nodes, size_t count, unsigned int flags) {
+  if (flags == hipStreamSetCaptureDependencies) {
+    stream->tips.clear();
+  } else {
+    ledger.captured.added += static_cast<int>(count);
+  }
+  stream->tips.insert(stream->tips.end(), nodes, nodes + count);
+  return hipSuccess;
+}
+hipError_t hipGraphAddEventWaitNode(hipGraphNode_t* node, hipGraph_t, const hipGraphNode_t*, size_t, hipEvent_t) {
+  ledger.captured.waits += 1;
+  return *node = new_node(), hipSuccess;
+}
+hipError_t hipGraphAddEventRecordNode(hipGraphNode_t* node, hipGraph_t, const hipGraphNode_t* from, size_t count, hipEvent_t) {
+  ledger.captured.records += 1;
+  before_record.assign(from, from + count);
+  ledger.captured.before = static_cast<int>(count);
+  return *node = record = new_node(), hipSuccess;
+}
+// All edges that are added or removed lead to the node that records.
+hipError_t hipGraphAddDependencies(hipGraph_t, const hipGraphNode_t* from, const hipGraphNode_t* to, size_t count) {
+  if (std::count(to, to + count, record) != static_cast<std::ptrdiff_t>(count)) return hipErrorInvalidValue;
+  before_record.insert(before_record.end(), from, from + count);
+  return ledger.captured.before = static_cast<int>(before_record.size()), hipSuccess;
+}
+hipError_t hipGraphRemoveDependencies(hipGraph_t, const hipGraphNode_t* from, const hipGraphNode_t* to, size_t count) {
+  for (size_t edge = 0; edge < count; ++edge) {
+    const auto found = std::find(before_record.begin(), before_record.end(), from[edge]);
+    if (found == before_record.end() || to[edge] != record) return hipErrorInvalidValue;
+    before_record.erase(found);
+  }
+  return ledger.captured.before = static_cast<int>(before_record.size()), hipSuccess;
+}
 hipError_t hipStreamEndCapture(hipStream_t stream, hipGraph_t* graph) {
   stream->capturing = false;
   *graph = new ihipGraph{std::move(stream->recorded)};

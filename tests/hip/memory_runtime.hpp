@@ -13,6 +13,12 @@ struct Ledger {
   int modules;         ///< loads
   bool bundled;        ///< the code object loaded is clang's bundle
   struct {
+    int waits;    ///< nodes that wait for an event
+    int records;  ///< nodes that record an event
+    int before;   ///< edges to the last of these
+    int added;    ///< nodes added to those for which a stream waits
+  } captured;
+  struct {
     const char* kernel;  ///< symbol
     int device;
     unsigned int blocks, threads, shared_bytes;

@@ -179,6 +179,38 @@ void graphs() {
   CHECK(!stream->capturing());
 }
 
+void chains() {
+  const auto device = device::hip::open(0);
+  const auto stream = device->create_stream();
+  const auto branch = device->create_stream();
+  const auto event = device->create_event(false);
+  const auto memory = device->allocate(1);
+  int released = 0;
+  const Keepalive keepalive{&released, [](void* data) { *static_cast<int*>(data) += 1; }};
+  CHECK(stream->id() == 0 && stream->capture_id() == 0);
+  refused(ErrorKind::kInvalidArgument, "not being captured", [&] { stream->begin_chain(nullptr, keepalive); });
+  CHECK(released == 1);
+  const auto capture = stream->begin_capture();
+  const auto other = branch->begin_capture();
+  CHECK(stream->capture_id() != 0 && stream->capture_id() != branch->capture_id());
+  const auto chain = stream->begin_chain(event.get(), keepalive);
+  CHECK(released == 2);  // graphs of HIP hold nothing
+  CHECK(ledger().captured.waits == 1 && ledger().captured.records == 0);
+  const auto call = [&](const device::Stream& on) {
+    CHECK(on.fill(memory->address(), 1, 1) == 0);
+    chain->extend(on);
+    CHECK(ledger().captured.waits == 1 && ledger().captured.records == 1 && ledger().captured.before == 1);
+  };
+  call(*stream);
+  chain->follow(*stream);
+  CHECK(ledger().captured.added == 0);  // the stream waits already
+  call(*stream);
+  chain->extend(*stream);  // without work
+  chain->follow(*branch);
+  CHECK(ledger().captured.added == 1);
+  call(*branch);
+}
+
 void launches() {
   const auto device = device::hip::open(1);
   const auto stream = device->create_stream();
@@ -217,6 +249,7 @@ int main() {
   shared_memory();
   streams_and_events();
   graphs();
+  chains();
   launches();
   std::printf("hip room: all passed over %s\n", device::hip::kRuntimeLibrary);
   return 0;

@@ -54,6 +54,9 @@ void check_all() {
 #include "kernels/launches.def"
 #undef LAUNCH
   for (uint32_t dtype = 0; dtype < kMoreThanThereAre; ++dtype) {
+    ScaleArgs scale{};
+    scale.dtype = dtype;
+    check(kernel<Backend>(scale), "scale", 0, dtype, 1);
     NormArgs norm{};
     norm.dtype = dtype;
     check(kernel<Backend>(norm), "norm", 0, dtype, 1);

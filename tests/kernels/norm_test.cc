@@ -1,7 +1,8 @@
-// Kernels that sum and norm, on the host platform: ranks as threads over shared memory, among plain all-reduces in one
-// region, every bit against the definition, quantised in every format and not. Blocks of several threads, lanes that take several packets
-// of a row, rows that do not fit the stage, calls that shrink and grow. Meant to run plainly and under ThreadSanitizer, AddressSanitizer
-// and UBSan. Rows are reduced by all ranks, scattered, or scattered and gathered. Prints one line; exits 1 when anything is wrong.
+// Kernels that sum and norm, by RMSNorm and by LayerNorm, on the host platform: ranks as threads over shared memory, among plain
+// all-reduces in one region, every bit against the definition, quantised in every format and not. Blocks of several threads, lanes that
+// take several packets of a row, rows that do not fit the stage, calls that shrink and grow. Meant to run plainly and under
+// ThreadSanitizer, AddressSanitizer and UBSan. Rows are reduced by all ranks, scattered, or scattered and gathered. Prints one line; exits
+// 1 when anything is wrong.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -16,6 +17,7 @@ namespace {
 struct NormCase {
   uint32_t dtype, hidden, rows, width, blocks, threads, lanes_log2;
   bool residual, kept, output, in_place, scattered, gathered;
+  bool layer, biased;                      ///< LayerNorm, else RMSNorm; LayerNorm with a bias
   bool wild;                               ///< NaNs, infinities, denormals and zeros
   std::optional<QuantisedRows> quantised;  ///< without addresses
 
@@ -50,6 +52,7 @@ class Norms {
       kept_.emplace_back(narrow_rows, static_cast<uint32_t>(random() % 3));
       outputs_.emplace_back(wide_rows, static_cast<uint32_t>(random() % 3));
       weights_.emplace_back(one_row, static_cast<uint32_t>(random() % 3));
+      biases_.emplace_back(one_row, static_cast<uint32_t>(random() % 3));
       for (uint64_t i = 0; i < narrow_rows.count; ++i) {
         // A few rows and packets alone, so that others keep their numbers.
         terms_[rank].push_back(element(random, c.dtype, c.wild && i / c.hidden % 3 == 0 && i % 64 < 3));
@@ -61,7 +64,9 @@ class Norms {
     for (uint64_t i = 0; i < narrow_rows.count; ++i) before_.push_back(element(random, c.dtype, false));
     for (uint64_t i = 0; i < c.hidden; ++i) {
       weight_.push_back(element(random, c.dtype, false));
+      bias_.push_back(element(random, c.dtype, false));
       for (Buffer& weight : weights_) weight.set(i, weight_.back());
+      for (Buffer& bias : biases_) bias.set(i, bias_.back());
     }
     for (uint32_t rank = 0; rank < world; ++rank) {
       from_.address[rank] = inputs_[rank].data();
@@ -73,6 +78,7 @@ class Norms {
 
   const PeerTable* inputs() const { return &from_; }
   const PeerTable* outputs() const { return &into_; }
+  const void* bias(uint32_t rank) const { return case_.biased ? biases_[rank].data() : nullptr; }
 
   NormArgs args(uint32_t rank) const {
     NormArgs args{};
@@ -109,8 +115,8 @@ class Norms {
               for (uint64_t i = 0; i < y_.size() && case_.output; ++i) {
                 wrong_[rank] += (case_.gathered || owns(rank, i / case_.width)) && output(rank).get(i) != y_[i];
               }
-              for (const Buffer* buffer : {&inputs_[rank], &residuals_[rank], &kept_[rank], &outputs_[rank], &weights_[rank]}) {
-                wrong_[rank] += !buffer->guards_hold();
+              for (const auto* buffers : {&inputs_, &residuals_, &kept_, &outputs_, &weights_, &biases_}) {
+                wrong_[rank] += !(*buffers)[rank].guards_hold();
               }
               if (case_.quantised) wrong_[rank] += codes(rank).wrong(rank);
               for (uint64_t i = 0; i < x_.size(); ++i) inputs_[rank].set(i, 0xC3C3C3C3);
@@ -135,8 +141,18 @@ class Norms {
   bool owns(uint32_t rank, uint64_t row) const { return !case_.scattered || row / share() == rank; }
   const Codes& codes(uint32_t rank) const { return codes_[case_.codes_of_share() ? rank : 0]; }
 
+  /// The sum of a row: packets are added into columns in turn.
+  float sum(std::vector<float> row) const {
+    const uint64_t packet = 16 / element_bytes(case_.dtype);
+    std::vector<float> columns(kNormColumns, 0.0f);
+    row.resize((row.size() + packet - 1) / packet * packet, 0.0f);
+    for (uint64_t first = 0; first < row.size(); first += packet) columns[first / packet % kNormColumns] += tree(&row[first], packet);
+    return tree(columns.data(), kNormColumns);
+  }
+
   void expect(uint32_t world) {
-    const uint32_t dtype = case_.dtype, packet = 16 / element_bytes(dtype);
+    const uint32_t dtype = case_.dtype;
+    const auto hidden = static_cast<float>(case_.hidden);
     for (uint64_t i = 0; i < before_.size(); ++i) {
       float sum = wide(dtype, terms_[0][i]);
       for (uint32_t rank = 1; rank < world; ++rank) sum += wide(dtype, terms_[rank][i]);
@@ -145,22 +161,19 @@ class Norms {
       x_.push_back(x);
     }
     for (uint64_t row = 0; row < case_.rows; ++row) {
-      std::vector<float> columns(kNormColumns, 0.0f);
-      for (uint64_t first = 0; first < case_.hidden; first += packet) {
-        std::vector<float> squares(packet, 0.0f);
-        for (uint64_t i = first; i < std::min<uint64_t>(first + packet, case_.hidden); ++i) {
-          const float x = wide(dtype, x_[row * case_.hidden + i]);
-          squares[i - first] = x * x;
-        }
-        columns[first / packet % kNormColumns] += tree(squares.data(), packet);
+      std::vector<float> values, squares;
+      for (uint64_t i = 0; i < case_.hidden; ++i) values.push_back(wide(dtype, x_[row * case_.hidden + i]));
+      const float mean = case_.layer ? sum(values) / hidden : 0.0f;
+      for (float& value : values) {
+        if (case_.layer) value -= mean;
+        squares.push_back(value * value);
       }
-      const float mean = tree(columns.data(), kNormColumns) / static_cast<float>(case_.hidden);
-      const float scale = 1.0f / std::sqrt(mean + kEpsilon);
-      for (uint64_t i = 0; i < case_.width; ++i) {
-        const bool inside = i < case_.hidden;
-        const float weighted = inside ? wide(dtype, x_[row * case_.hidden + i]) * (wide(dtype, weight_[i]) + kOffset) : 0.0f;
-        y_.push_back(inside ? narrow(dtype, weighted * scale) : 0);
+      const float scale = 1.0f / std::sqrt(sum(squares) / hidden + kEpsilon);
+      for (uint64_t i = 0; i < case_.hidden; ++i) {
+        const float scaled = values[i] * (wide(dtype, weight_[i]) + kOffset) * scale;
+        y_.push_back(narrow(dtype, case_.biased ? scaled + wide(dtype, bias_[i]) : scaled));
       }
+      y_.resize((row + 1) * case_.width, 0);
       if (!case_.quantised) continue;
       std::vector<float> y;
       for (uint64_t i = y_.size() - case_.width; i < y_.size(); ++i) y.push_back(wide(dtype, y_[i]));
@@ -170,9 +183,9 @@ class Norms {
   }
 
   NormCase case_;
-  std::vector<Buffer> inputs_, residuals_, kept_, outputs_, weights_;
+  std::vector<Buffer> inputs_, residuals_, kept_, outputs_, weights_, biases_;
   std::vector<std::vector<Bits>> terms_;
-  std::vector<Bits> before_, weight_, x_, y_;
+  std::vector<Bits> before_, weight_, bias_, x_, y_;
   std::vector<uint64_t> wrong_;
   std::deque<Codes> codes_;  ///< of all ranks alike, or of each rank
   PeerTable from_{}, into_{};
@@ -197,6 +210,8 @@ NormCase any_norm(std::mt19937_64& random, uint32_t algorithm, uint32_t dtype, u
   if (c.scattered) c.rows = (c.rows + world - 1) / world * world;
   if (algorithm == kTwoShotZeroCopy) c.output = true;
   c.wild = random() % 3 == 0;
+  c.layer = random() % 2 == 0;
+  c.biased = c.layer && random() % 2 == 0;
   if (algorithm != kTwoShotZeroCopy && random() % 3 != 0) {
     c.quantised = any_format(random, c.scattered && !c.gathered ? c.rows / world : c.rows, c.width);
     if (random() % 3 == 0) c.kept = c.output = false;
@@ -234,7 +249,7 @@ uint64_t sequence(uint32_t algorithm, uint32_t dtype, uint32_t world, const uint
     const NormCase c = any_norm(random, algorithm, dtype, world, shape);
     norms.emplace_back(c, world, random);
     for (uint32_t rank = 0; rank < world; ++rank) {
-      FusedNormArgs args{};
+      FusedLayerNormArgs args{};
       args.norm = norms.back().args(rank);
       for (uint32_t peer = 0; peer < world; ++peer) args.sum.peers[peer] = group.rank(peer).region.as();
       args.sum.slot_packets = group.slot();
@@ -249,9 +264,10 @@ uint64_t sequence(uint32_t algorithm, uint32_t dtype, uint32_t world, const uint
       args.share_rows = c.scattered ? c.rows / world : 0;
       args.gathers = c.gathered;
       args.op = kOpAllReduceNorm;
+      args.bias = norms.back().bias(rank);
       const auto shared = static_cast<uint32_t>(norm_shared_bytes(args));
       const Geometry geometry{c.blocks, c.threads, shared, 0};
-      const host::Entry entry = entry_of(args, geometry);
+      const host::Entry entry = c.layer ? entry_of(args, geometry) : entry_of(static_cast<const FusedNormArgs&>(args), geometry);
       if (entry == nullptr) {
         std::printf("FAILED: no kernel for %u rows of %u\n", c.rows, c.hidden);
         return 1;

@@ -3,6 +3,7 @@
 // change between calls. Every call is written as a line of `calls`, which also records whether a group was open.
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -11,6 +12,7 @@
 #include <cstring>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace {
 
@@ -26,6 +28,23 @@ struct Config {
 };
 
 int communicator;
+
+/// A rank of a communicator.
+struct Communicator {
+  std::string name;
+  int rank;
+  int ranks;
+  bool blocks;
+  std::atomic<int> splits{0};
+  std::atomic<bool> in_progress{false};
+};
+
+/// The choice of a rank at a split.
+struct Choice {
+  int color;
+  int key;
+  int rank;
+};
 
 /// ncclInProgress.
 constexpr int kInProgress = 7;
@@ -66,6 +85,38 @@ int called(const char* name, const std::string& with = "") {
   return answer(name);
 }
 
+std::vector<Choice> choices(const std::string& path) {
+  std::vector<Choice> all;
+  std::FILE* file = std::fopen(path.c_str(), "r");
+  if (file == nullptr) return all;
+  Choice choice{};
+  while (std::fscanf(file, "%d %d %d;", &choice.color, &choice.key, &choice.rank) == 3) all.push_back(choice);
+  std::fclose(file);
+  return all;
+}
+
+/// Waits for the choices of all ranks, which may be other processes, in a file of the split.
+int split(const Communicator& parent, const std::string& name, Choice own, void** part) {
+  const std::string path = beside(name.c_str());
+  std::FILE* file = std::fopen(path.c_str(), "a");
+  std::fprintf(file, "%d %d %d;\n", own.color, own.key, own.rank);
+  std::fclose(file);
+  std::vector<Choice> all;
+  for (int wait = 0; static_cast<int>(all.size()) < parent.ranks; ++wait) {
+    if (wait == 10'000) return 6;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    all = choices(path);
+  }
+  if (own.color < 0) return 0;
+  const auto other = [&](const Choice& choice) { return choice.color != own.color; };
+  all.erase(std::remove_if(all.begin(), all.end(), other), all.end());
+  const auto before = [&](const Choice& choice) { return choice.key < own.key || (choice.key == own.key && choice.rank < own.rank); };
+  const auto rank = std::count_if(all.begin(), all.end(), before);
+  const std::string color = std::to_string(own.color);
+  *part = new Communicator{name + "-" + color, static_cast<int>(rank), static_cast<int>(all.size()), parent.blocks};
+  return 0;
+}
+
 }  // namespace
 
 extern "C" {
@@ -85,12 +136,13 @@ const char* ncclGetErrorString(int code) { return code == 6 ? "remote process ex
 const char* ncclGetLastError(void*) { return "what came last\n"; }
 
 int ncclCommInitRank(void** comm, int ranks, UniqueId id, int rank) {
-  *comm = &communicator;
+  *comm = new Communicator{"split", rank, ranks, true};
   return called(__func__, " " + std::to_string(rank) + " of " + std::to_string(ranks) + " by " + id.internal[0]);
 }
 
 int ncclCommInitRankConfig(void** comm, int ranks, UniqueId id, int rank, const Config* config) {
-  *comm = answer("no_handle") != 0 ? nullptr : &communicator;
+  const bool blocks = config == nullptr || config->blocking != 0;
+  *comm = answer("no_handle") != 0 ? nullptr : new Communicator{"split", rank, ranks, blocks};
   const bool fits = config != nullptr && config->size == sizeof(Config) && config->magic == 0xcafebeef && config->version == 21400;
   return called(__func__, " " + std::to_string(rank) + " of " + std::to_string(ranks) + " by " + id.internal[0] +
                               (config == nullptr               ? ", without a config"
@@ -99,9 +151,39 @@ int ncclCommInitRankConfig(void** comm, int ranks, UniqueId id, int rank, const 
 }
 
 // The state of background work, which is queried too often to be logged.
-int ncclCommGetAsyncError(void*, int* state) {
-  *state = answer("state", finalizing && answer("graphs") != 0 ? kInProgress : 0);
+int ncclCommGetAsyncError(void* comm, int* state) {
+  const bool splits = static_cast<Communicator*>(comm)->in_progress;
+  *state = answer("state", splits || (finalizing && answer("graphs") != 0) ? kInProgress : 0);
   return answer(__func__);
+}
+
+int ncclCommCount(void* comm, int* count) {
+  *count = answer("count", static_cast<Communicator*>(comm)->ranks);
+  return 0;
+}
+int ncclCommUserRank(void* comm, int* rank) {
+  *rank = static_cast<Communicator*>(comm)->rank;
+  return 0;
+}
+int ncclCommCuDevice(void*, int* device) {
+  *device = 0;
+  return 0;
+}
+
+/// Returns when all ranks have called, or at once and in progress for a communicator that does not block.
+int ncclCommSplit(void* comm, int color, int key, void** part, const Config*) {
+  auto* parent = static_cast<Communicator*>(comm);
+  if (const int code = called(__func__, " " + std::to_string(color) + " by " + std::to_string(key))) return code;
+  const std::string name = parent->name + "-" + std::to_string(parent->splits++);
+  const Choice own{color, key, parent->rank};
+  *part = nullptr;
+  if (parent->blocks) return split(*parent, name, own, part);
+  parent->in_progress = true;
+  std::thread([parent, name, own, part] {
+    split(*parent, name, own, part);
+    parent->in_progress = false;
+  }).detach();
+  return kInProgress;
 }
 
 #ifndef WITHOUT_FINALIZE

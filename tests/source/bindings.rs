@@ -134,7 +134,7 @@ fn every_launch_has_its_block_in_rust() {
 
 /// Files and folders that define what ranks write in each other's memory, where, and when: kernels, their launches,
 /// which message is which launch, and how arenas and control pages are laid out.
-const PROTOCOL_SOURCES: [&str; 27] = [
+const PROTOCOL_SOURCES: [&str; 28] = [
     "include/symmetra/device",
     "kernels",
     "src/collective/all_reduce/mod.rs",
@@ -157,6 +157,7 @@ const PROTOCOL_SOURCES: [&str; 27] = [
     "src/group/call.rs",
     "src/group/control_page.rs",
     "src/group/history.rs",
+    "src/group/identity.rs",
     "src/kernel/geometry.rs",
     "src/memory/layout.rs",
     "src/op/norm/steps.rs",

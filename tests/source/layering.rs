@@ -13,7 +13,7 @@ use crate::imports::{Imports, Package, across, in_circles};
 use crate::sources::{CODE, FOLDERS, bare, files, tokens};
 
 /// The rooms, from the bottom to the top, by how the paths of their files begin; the longest beginning counts.
-const ROOMS: [&str; 78] = [
+const ROOMS: [&str; 80] = [
     // The parts of kernels, which a user's kernel may use too.
     "include/symmetra/device/platform",
     "include/symmetra/device/",
@@ -22,6 +22,7 @@ const ROOMS: [&str; 78] = [
     "kernels/experts.",
     "kernels/heap_probe.",
     "kernels/pairs.",
+    "kernels/scale.",
     "kernels/args.",
     "kernels/words.",
     "kernels/numeric",
@@ -72,6 +73,7 @@ const ROOMS: [&str; 78] = [
     "src/op/",
     "src/matmul/",
     "src/collective/",
+    "src/observe/",
     "src/engine/",
     "src/nccl/",
     "src/nvshmem/",

@@ -204,6 +204,8 @@ fn pitfall_19_bound_calls_allocate_nothing() {
                 communicator.bind_all_reduce(buffer.slice(0..64).unwrap(), buffer.slice(64..128).unwrap()).unwrap();
             let several = communicator.bind_all_reduce_with(Algorithm::OneShotLL, &buffer, &buffer).unwrap();
             let other = Stream::new(&rank.device).unwrap();
+            // Spans stay enabled after a subscriber of one thread has ended.
+            tracing::subscriber::with_default(tracing_subscriber::registry(), || one.enqueue(stream)).unwrap();
             let before = allocations();
             for call in 0..200 {
                 one.enqueue(stream).unwrap();

@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 
 use symmetra::environment::{Coordinator, GroupConfig};
 use symmetra::experts::{Combine, Method, Received};
-use symmetra::{
-    Communicator, Config, DeviceBuffer, Error, Reduction, Result, RmsNorm, RowNorm, Stream, SymmetricBuffer,
-};
+use symmetra::{Config, DeviceBuffer, Error, Result, Stream};
 
+use crate::differing_calls::{Memory, PLACED, THREADED};
 use crate::expert_errors::{Operands, small};
 use crate::support::world::{Gate, meet, open};
 use crate::support::{Rank, config, is_host};
@@ -44,33 +43,6 @@ fn failure(made: Result<()>, synchronize: impl Fn() -> Result<()>) -> Error {
     }
 }
 
-/// A call whose operand begins at element `start` of `memory`, with `count` elements for each of two ranks.
-type Placed = fn(&Rank, &SymmetricBuffer<f32>, &DeviceBuffer<f32>, [usize; 2]) -> Result<()>;
-
-/// Calls, and the operand that peers access.
-const PLACED: [(&str, &str, Placed); 5] = [
-    ("all-reduce", "input", |rank, memory, _, [start, count]| {
-        let all = memory.slice(start..start + count)?;
-        rank.communicator.all_reduce_in_place(all, &rank.stream)
-    }),
-    ("all-gather", "output", |rank, memory, plain, [start, count]| {
-        let (input, output) = (plain.borrow().slice(..count)?, memory.slice(start..start + 2 * count)?);
-        rank.communicator.all_gather(input, output, &rank.stream)
-    }),
-    ("reduce-scatter", "input", |rank, memory, plain, [start, count]| {
-        let (input, output) = (memory.slice(start..start + 2 * count)?, plain.borrow().slice(..count)?);
-        rank.communicator.reduce_scatter(input, output, Reduction::Sum, &rank.stream)
-    }),
-    ("all-to-all", "output", |rank, memory, plain, [start, count]| {
-        let (input, output) = (plain.borrow().slice(..2 * count)?, memory.slice(start..start + 2 * count)?);
-        rank.communicator.all_to_all(input, output, &rank.stream)
-    }),
-    ("broadcast", "output", |rank, memory, _, [start, count]| {
-        let buffer = memory.slice(start..start + count)?;
-        rank.communicator.broadcast(buffer, 0, &rank.stream)
-    }),
-];
-
 /// Both offsets are named with their operand. Small messages are compared where the ranks compare every call.
 #[test]
 fn pitfall_04_operands_at_other_offsets_are_named_with_both() {
@@ -79,13 +51,14 @@ fn pitfall_04_operands_at_other_offsets_are_named_with_both() {
             let gate = Gate::new(2);
             meet(2, |bootstrap| {
                 let rank = open(bootstrap, &checked(check_calls)).unwrap();
-                let memory = rank.communicator.symmetric::<f32>(2 * large() + 64).unwrap();
-                let plain = DeviceBuffer::<f32>::new(&rank.device, 2 * large()).unwrap();
+                let Rank { communicator, stream, device } = &rank;
+                let symmetric = communicator.symmetric(2 * large() + 64).unwrap();
+                let memory = Memory { symmetric, plain: DeviceBuffer::new(device, 2 * large()).unwrap() };
                 // Equal places first, which are no error.
-                call(&rank, &memory, &plain, [16, count]).unwrap();
+                call(communicator, stream, &memory, [16, count]).unwrap();
                 rank.finish();
-                let made = call(&rank, &memory, &plain, [if rank.rank() == 1 { 32 } else { 16 }, count]);
-                let error = failure(made, || rank.communicator.synchronize(&rank.stream));
+                let made = call(communicator, stream, &memory, [if rank.rank() == 1 { 32 } else { 16 }, count]);
+                let error = failure(made, || communicator.synchronize(stream));
                 let message = format!("{what} of {count}, check_calls {check_calls}: {error}");
                 let Error::Mismatch { ours, theirs, .. } = &error else { panic!("{message}") };
                 let offset = |words: &str| -> u64 {
@@ -100,40 +73,11 @@ fn pitfall_04_operands_at_other_offsets_are_named_with_both() {
     }
 }
 
-/// A call of a thread with separate operands.
-type Threaded = fn(&Communicator, &Stream) -> Result<()>;
-
-const CALLS: [(&str, Threaded); 5] = [
-    ("all-reduce", |communicator, stream| {
-        communicator.all_reduce_in_place(&DeviceBuffer::<f32>::new(stream.device(), 100)?, stream)
-    }),
-    ("all-gather", |communicator, stream| {
-        let device = stream.device();
-        let (input, output) = (DeviceBuffer::<u8>::new(device, 100)?, DeviceBuffer::new(device, 200)?);
-        communicator.all_gather(&input, &output, stream)
-    }),
-    ("bound", |communicator, stream| {
-        let buffer = DeviceBuffer::<f32>::new(stream.device(), 100)?;
-        communicator.bind_all_reduce(&buffer, &buffer)?.enqueue(stream)
-    }),
-    ("norm", |communicator, stream| {
-        let device = stream.device();
-        let [input, weight, output] = [32, 16, 32].map(|len| DeviceBuffer::<f32>::new(device, len));
-        let (input, weight, output) = (input?, weight?, output?);
-        let rows = RowNorm::new(&input, &weight, RmsNorm::new(1e-6)).output(&output);
-        communicator.all_reduce_norm(rows, stream)
-    }),
-    ("low-contention", |communicator, stream| {
-        let (input, output) = (communicator.symmetric::<f32>(100)?, communicator.symmetric::<f32>(200)?);
-        communicator.low_contention_all_gather(&input, &output, stream)?.wait(stream)
-    }),
-];
-
 /// Two threads call side by side, here in turn: rank 1 makes the second thread's call first. All calls are alike but for the
 /// tags of the threads.
 #[test]
 fn calls_of_two_threads_in_another_order_are_found_by_their_tags() {
-    for (what, call) in CALLS {
+    for (what, call) in THREADED {
         for check_calls in [true, false] {
             let gate = Gate::new(2);
             meet(2, |bootstrap| {

@@ -1,15 +1,22 @@
-//! A user's kernel that cudarc launches with a [`HeapView`](symmetra::HeapView): on GPUs alone. `tests/gpu/build.sh`
-//! compiles the kernel into a file next to the program of the tests.
+//! cudarc's kernels and streams, on GPUs alone: a user's kernel that cudarc launches with a
+//! [`HeapView`](symmetra::HeapView), and calls on the stream of each thread. `tests/gpu/build.sh` compiles the kernel into a file
+//! next to the program of the tests.
 #![allow(unsafe_code)]
 
-use cudarc::driver::{CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
-use cudarc::nvrtc::Ptx;
-use symmetra::interop::cudarc::new_stream;
-use symmetra::{HeapView, SymmetricBuffer};
+use std::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::support::{config, is_host, threads};
+use cudarc::driver::{CudaContext, CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
+use cudarc::nvrtc::Ptx;
+use symmetra::interop::cudarc::{new_stream, stream};
+use symmetra::{DeviceBuffer, HeapView, SymmetricBuffer};
+
+use crate::support::{Rank, config, is_host, threads};
 
 const COUNT: usize = 1001;
+/// Calls of two threads in turn.
+const TURNS: usize = 1000;
+/// The most elements of such a call.
+const MOST: usize = 6000;
 
 /// The words of a rank: new ones every round and every run.
 fn words(seed: u64, rank: usize, round: usize) -> Vec<u32> {
@@ -80,5 +87,56 @@ fn a_kernel_launched_by_cudarc_reaches_the_peers() {
         }
         drop(graph);
         rank.communicator.group().barrier().unwrap();
+    });
+}
+
+/// The elements of a rank for the calls of one of its two threads: whole numbers, so that every order has the same sum.
+fn numbers(seed: u64, rank: usize, thread: usize) -> Vec<f32> {
+    let mut random = fastrand::Rng::with_seed(seed.wrapping_add((2 * rank + thread) as u64));
+    (0..TURNS / 2 * MOST).map(|_| random.u16(..) as f32).collect()
+}
+
+/// The elements of each call of a thread.
+fn lengths(seed: u64, thread: usize) -> Vec<usize> {
+    let mut random = fastrand::Rng::with_seed(!seed.wrapping_add(thread as u64));
+    (0..TURNS / 2).map(|_| random.usize(1..=MOST)).collect()
+}
+
+/// Makes every other call of a rank, each on its own part of a buffer, and waits at the end alone.
+fn take_turns(rank: &Rank, seed: u64, thread: usize, own_turn: &Receiver<()>, next_turn: &Sender<()>) {
+    let ordinal = usize::try_from(rank.device.ordinal()).unwrap();
+    let native = CudaContext::new(ordinal).unwrap().per_thread_stream();
+    // SAFETY: no code captures the stream, and this thread alone uses the memory.
+    let stream = unsafe { stream(&rank.device, &native) }.unwrap();
+    let mut expected = numbers(seed, rank.rank(), thread);
+    let of_peer = numbers(seed, 1 - rank.rank(), thread);
+    let buffer = DeviceBuffer::from_slice(&expected, &stream).unwrap();
+    for (turn, length) in lengths(seed, thread).into_iter().enumerate() {
+        let place = turn * MOST..turn * MOST + length;
+        own_turn.recv().unwrap();
+        rank.communicator.all_reduce_in_place(buffer.borrow().slice(place.clone()).unwrap(), &stream).unwrap();
+        // The thread of the last turn has no successor.
+        let _ = next_turn.send(());
+        expected[place.clone()].iter_mut().zip(&of_peer[place]).for_each(|(own, peer)| *own += peer);
+    }
+    rank.communicator.synchronize(&stream).unwrap();
+    assert_eq!(buffer.read(&stream).unwrap(), expected, "thread {thread}");
+}
+
+#[test]
+fn calls_of_two_threads_on_the_stream_of_each_thread_are_in_order() {
+    if is_host() {
+        eprintln!("skipped: the streams of threads are those of GPUs");
+        return;
+    }
+    let seed = fastrand::u64(..);
+    eprintln!("seed {seed}");
+    threads(2, &config(), |rank| {
+        let [(first, first_turn), (second, second_turn)] = [channel(), channel()];
+        first.send(()).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(move || take_turns(rank, seed, 0, &first_turn, &second));
+            scope.spawn(move || take_turns(rank, seed, 1, &second_turn, &first));
+        });
     });
 }

@@ -297,7 +297,7 @@ fn operands_that_do_not_fit_are_named_and_nothing_runs() {
             says(dispatch(&operands.routing(), rows, &into().scales(output, ScaleOrder::Rows)), "Same has none");
             says(dispatch(&operands.routing(), rows, &into().index(&two)), "the index of rows");
             says(dispatch(&operands.routing(), rows, &into().weights(received)), "overlap");
-            let wrong = experts.dispatch_f8(&operands.routing(), (rows, weights), &into(), stream).map(drop);
+            let wrong = experts.dispatch_f8(&operands.routing(), rows, weights, &into(), stream).map(drop);
             says(wrong, "the number of scales is 4, but Same takes none");
 
             let routed = experts.dispatch(&operands.routing(), rows, &into(), stream).unwrap();

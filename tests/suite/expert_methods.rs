@@ -177,13 +177,13 @@ where
     };
     let arriving = halves.then(|| match form.wire {
         Wire::Same | Wire::F8(_) => experts.dispatch_begin(&routing, &rows, stream),
-        Wire::GivenF8 => experts.dispatch_f8_begin(&routing, (&bytes, &given), stream),
+        Wire::GivenF8 => experts.dispatch_f8_begin(&routing, &bytes, &given, stream),
         _ => experts.dispatch_begin(&routing, &bytes, stream),
     });
     let routed = match form.wire {
         _ if halves => arriving.unwrap().and_then(|arriving| arriving.receive(&into, stream)),
         Wire::Same | Wire::F8(_) => experts.dispatch(&routing, &rows, &into, stream),
-        Wire::GivenF8 => experts.dispatch_f8(&routing, (&bytes, &given), &into, stream),
+        Wire::GivenF8 => experts.dispatch_f8(&routing, &bytes, &given, &into, stream),
         _ => experts.dispatch(&routing, &bytes, &into, stream),
     };
     let routed = routed.unwrap();

@@ -15,6 +15,8 @@ mod copies;
 #[cfg(feature = "cudarc")]
 mod cudarc;
 mod cut_calls;
+#[path = "../harness/differing_calls.rs"]
+mod differing_calls;
 #[cfg(feature = "cudarc")]
 mod engine_class;
 mod environment;
@@ -30,6 +32,7 @@ mod fused;
 mod graphs;
 mod guards;
 mod heap;
+mod held;
 mod host_calls;
 mod hostile;
 #[cfg(feature = "gloo")]
@@ -54,5 +57,6 @@ mod signals;
 mod slices;
 #[path = "../support/mod.rs"]
 mod support;
+mod timings;
 mod tuning;
 mod untyped;

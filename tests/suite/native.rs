@@ -1,7 +1,9 @@
 //! Streams of an engine, of which the library gets handles, and captures that the engine makes itself.
 
-use symmetra::{Device, DeviceBuffer, Error, Reduction, Stream};
+use symmetra::{Config, Device, DeviceBuffer, Error, Event, Reduction, Stream};
 
+use crate::support::world::meet;
+use crate::support::world::open;
 use crate::support::{Rank, config, is_host, threads};
 
 fn borrowed(stream: &Stream) -> Stream {
@@ -137,4 +139,109 @@ fn handles_of_the_host_device_are_checked() {
     assert!(error.to_string().contains("the owner of the borrowed stream has destroyed the stream"), "{error}");
     borrowed.synchronize().unwrap();
     assert!(Stream::new(&device).unwrap().as_raw() > handle, "a handle never comes again");
+}
+
+fn mixing() -> Config {
+    config().graph_mixing(true)
+}
+
+/// The owner orders nothing. Each step writes a buffer of its own, from which the next step reads, on another stream.
+#[test]
+fn graphs_and_eager_calls_on_any_stream_keep_one_order() {
+    const ELEMS: usize = 5000;
+    threads(2, &mixing(), |rank| {
+        let Rank { communicator, device, .. } = rank;
+        let engines: [Stream; 4] = std::array::from_fn(|_| Stream::new(device).unwrap());
+        let streams: [Stream; 4] = std::array::from_fn(|number| borrowed(&engines[number]));
+        let world = 2_f64;
+        let [one, two, three] = [(); 3].map(|()| DeviceBuffer::<f64>::from_slice(&[1.0; ELEMS], &engines[0]).unwrap());
+        let sum = |from: &DeviceBuffer<f64>, to: &DeviceBuffer<f64>, stream: &Stream| {
+            communicator.all_reduce(from, to, stream).unwrap();
+        };
+        let graph_of = |from: &DeviceBuffer<f64>, to: &DeviceBuffer<f64>, number: usize| {
+            // SAFETY: all that is recorded outlives the graph and its launches.
+            let capture = unsafe { engines[number].begin_capture() }.unwrap();
+            sum(from, to, &streams[number]);
+            sum(to, to, &streams[number]);
+            capture.end().unwrap()
+        };
+        // The first calls of the communicator are captured.
+        let graphs = [graph_of(&one, &two, 0), graph_of(&two, &three, 1)];
+        sum(&one, &one, &streams[2]);
+        rank.finish();
+        let mut expected = world;
+        for step in 0..50 {
+            graphs[0].launch(&engines[step % 4]).unwrap();
+            graphs[1].launch(&engines[(step + 1) % 4]).unwrap();
+            communicator.all_reduce_with(Reduction::Max, &three, &one, &streams[(step + 3) % 4]).unwrap();
+            expected *= world.powi(4);
+        }
+        engines.iter().for_each(|stream| communicator.synchronize(stream).unwrap());
+        rank.finish();
+        assert_eq!(one.read(&engines[0]).unwrap(), [expected; ELEMS]);
+        drop(graphs);
+    });
+}
+
+#[test]
+fn branches_of_a_capture_keep_one_order() {
+    const ELEMS: usize = 3000;
+    for config in [config(), mixing()] {
+        threads(2, &config, |rank| {
+            let Rank { communicator, device, stream: main } = rank;
+            let branch = Stream::new(device).unwrap();
+            let [fork, join] = [(); 2].map(|()| Event::new(device).unwrap());
+            let buffer = DeviceBuffer::<i32>::from_slice(&[1; ELEMS], main).unwrap();
+            communicator.all_reduce_in_place(&buffer, &borrowed(main)).unwrap();
+            rank.finish();
+            // SAFETY: all that is recorded outlives the graph and its launches.
+            let capture = unsafe { main.begin_capture() }.unwrap();
+            main.record(&fork).unwrap();
+            branch.wait(&fork).unwrap();
+            for number in 0..6 {
+                let stream = if number % 2 == 0 { borrowed(main) } else { borrowed(&branch) };
+                communicator.all_reduce_in_place(&buffer, &stream).unwrap();
+            }
+            branch.record(&join).unwrap();
+            main.wait(&join).unwrap();
+            let graph = capture.end().unwrap();
+            (0..2).for_each(|_| graph.launch(main).unwrap());
+            rank.finish();
+            assert_eq!(buffer.read(main).unwrap(), [1 << 13; ELEMS]);
+            drop(graph);
+            communicator.leave(main).unwrap();
+        });
+    }
+}
+
+/// Launches after the end of the communicator work if all ranks launch. The memory goes with the last graph.
+#[test]
+fn a_graph_outlives_its_communicator() {
+    for departs in [false, true] {
+        meet(2, |bootstrap| {
+            let rank = open(bootstrap, &mixing()).unwrap();
+            let Rank { communicator, stream, .. } = &rank;
+            let buffer = DeviceBuffer::<i32>::from_slice(&[1; 2000], stream).unwrap();
+            communicator.all_reduce_in_place(&buffer, &borrowed(stream)).unwrap();
+            rank.finish();
+            // SAFETY: the buffer and the stream outlive the graph and its launches.
+            let capture = unsafe { stream.begin_capture() }.unwrap();
+            communicator.all_reduce_in_place(&buffer, &borrowed(stream)).unwrap();
+            let graph = capture.end().unwrap();
+            graph.launch(stream).unwrap();
+            rank.finish();
+            assert_eq!(buffer.read(stream).unwrap(), [4; 2000]);
+            let Rank { communicator, stream, .. } = rank;
+            match departs {
+                true => communicator.depart().unwrap(),
+                false => communicator.close().unwrap(),
+            }
+            for _ in 0..3 {
+                graph.launch(&stream).unwrap();
+            }
+            stream.synchronize().unwrap();
+            assert_eq!(buffer.read(&stream).unwrap(), [32; 2000]);
+            drop(graph);
+        });
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
-use reference::element::{Real, Wide};
+use reference::element::{Real, WideElement};
 use reference::gemm::{GemmCase, stored};
 use symmetra::float8::{F8E4M3, F8E5M2};
 use symmetra::half::{bf16, f16};
@@ -238,7 +238,7 @@ fn a_graph_multiplies_what_its_operands_hold() {
         right.write(&stored(&case.right, Order::Columns, [1, 64, 96]), &stream).unwrap();
         graph.launch(&stream).unwrap();
         let expected: Vec<f64> = case.expected().iter().map(|[value, _]| *value).collect();
-        assert_eq!(result.read(&stream).unwrap().into_iter().map(Wide::wide).collect::<Vec<_>>(), expected);
+        assert_eq!(result.read(&stream).unwrap().into_iter().map(WideElement::wide).collect::<Vec<_>>(), expected);
     }
 }
 

@@ -93,8 +93,8 @@ fn puts_that_make_no_sense_are_refused() {
             communicator.probe_loads(&words, &slots, 1, 1, &rank.stream),
             communicator.probe_additions(&words, &slots, 2, 1, &rank.stream),
             communicator.probe_additions(&words, &one, 1, 1, &rank.stream),
-            communicator.probe_messages([&slots, &words], &slots, 1, 1, &rank.stream),
-            communicator.probe_messages([&slots, &slots], &slots, 1, 0, &rank.stream),
+            communicator.probe_messages(&slots, &words, &slots, 1, 1, &rank.stream),
+            communicator.probe_messages(&slots, &slots, &slots, 1, 0, &rank.stream),
             communicator.probe_put(&short, &long, 1, &rank.stream),
             communicator.probe_put(&long, &long, 2, &rank.stream),
             other.probe_put(&long, &long, 1, &rank.stream),
@@ -115,7 +115,7 @@ fn a_probe_that_hears_nothing_gives_up() {
         let slots = [4, 4].map(|words| rank.communicator.symmetric::<u64>(words).unwrap());
         let found = rank.communicator.symmetric::<u64>(2).unwrap();
         if rank.rank() == 0 {
-            rank.communicator.probe_messages(slots.each_ref(), &found, 1, 3, &rank.stream).unwrap();
+            rank.communicator.probe_messages(&slots[0], &slots[1], &found, 1, 3, &rank.stream).unwrap();
             let error = rank.communicator.synchronize(&rank.stream).unwrap_err();
             assert!(matches!(error, Error::Timeout { .. }), "{error}");
             assert!(error.to_string().contains("rank 1"), "{error}");

@@ -10,7 +10,7 @@ use symmetra::{Deadlines, DeviceBuffer, Error, Reduction, Ref, Result, RmsNorm, 
 use crate::operations::calls::effects;
 use crate::support::batch::Memory;
 use crate::support::call::Call;
-use crate::support::data::{Random, assert_same};
+use crate::support::data::{Random, assert_same, mix};
 use crate::support::refusal::{invalid, unserved};
 use crate::support::world::{Gate, meet, open};
 use crate::support::{Data, Rank, Sample, config, is_host, threads};
@@ -153,6 +153,96 @@ fn a_call_that_gave_up_no_longer_uses_its_slices() {
             }
             assert!(values.iter().all(|value| *value == 7.0));
         });
+    }
+}
+
+/// A blocking call runs on this thread if the stream has no work, and on the stream otherwise: calls of both kinds, and calls
+/// that only enqueue, have one order.
+fn blocking_calls_among_enqueued_calls(world: usize) {
+    let seed = fastrand::u64(..);
+    eprintln!("seed {seed}");
+    threads(world, &config(), |rank| {
+        let Rank { communicator, device, stream, .. } = rank;
+        let (mut common, mut busy) = (Random(seed), 0);
+        let all = DeviceBuffer::<i64>::new(device, 600).unwrap();
+        for round in 0..1000 {
+            let count = 1 + common.below(600);
+            let of_round = common.next();
+            let numbers = |rank: usize, kind: u64| {
+                let mut random = Random(mix(of_round ^ mix(rank as u64 * 2 + kind)));
+                (0..count).map(|_| random.next() as i64 >> 32).collect::<Vec<_>>()
+            };
+            let sum = |kind| {
+                let parts = (0..world).map(|rank| numbers(rank, kind));
+                parts.reduce(|sum, part| sum.iter().zip(&part).map(|(sum, part)| sum + part).collect()).unwrap()
+            };
+            let enqueued = all.borrow().slice(..count).unwrap();
+            enqueued.write(&numbers(rank.rank(), 0), stream).unwrap();
+            let (before, after) = (common.below(3), common.below(2));
+            for _ in 0..before {
+                communicator.all_reduce_in_place(&enqueued, stream).unwrap();
+            }
+            busy += usize::from(!stream.is_done().unwrap());
+            let mut values = numbers(rank.rank(), 1);
+            communicator.all_reduce_slice(&mut values, Reduction::Sum, stream).unwrap();
+            assert!(stream.is_done().unwrap());
+            assert_eq!(values, sum(1), "round {round}");
+            // The next round finds the stream with work.
+            for _ in 0..after {
+                communicator.all_reduce_in_place(&enqueued, stream).unwrap();
+            }
+            let factor = |calls: usize| (world as i64).pow(calls.saturating_sub(1) as u32);
+            let expected: Vec<_> = match before + after {
+                0 => numbers(rank.rank(), 0),
+                calls => sum(0).into_iter().map(|sum| sum * factor(calls)).collect(),
+            };
+            if round % 3 == 0 {
+                assert_eq!(enqueued.read(stream).unwrap(), expected, "round {round}");
+            }
+        }
+        eprintln!("rank {}: {busy} of 1000 calls found the stream with work", rank.rank());
+    });
+}
+
+#[test]
+fn blocking_calls_among_enqueued_calls_are_in_order() {
+    if !is_host() {
+        return;
+    }
+    blocking_calls_among_enqueued_calls(2);
+    blocking_calls_among_enqueued_calls(4);
+}
+
+/// The error of an all-gather with these lengths on each of two ranks: of a blocking call, or of a call and a wait.
+fn refusals(blocks: bool, lengths: [[usize; 2]; 2]) -> Vec<Error> {
+    meet(2, |bootstrap| {
+        let Rank { communicator, device, stream } = open(bootstrap, &config().check_calls(true)).unwrap();
+        let [count, elements] = lengths[communicator.rank()];
+        let (input, mut output) = (vec![1.0f32; count], vec![0.0f32; elements]);
+        if blocks {
+            return communicator.all_gather_slices(&input, &mut output, &stream).unwrap_err();
+        }
+        // SAFETY: the memory outlives the work, for which the next lines wait.
+        let input = unsafe { Ref::from_const(&device, input.as_ptr(), count) }.unwrap();
+        // SAFETY: as above.
+        let to = unsafe { Ref::from_raw(&device, output.as_mut_ptr(), elements) }.unwrap();
+        let enqueued = communicator.all_gather(input, to, &stream);
+        stream.synchronize().unwrap();
+        enqueued.and_then(|()| communicator.synchronize(&stream)).unwrap_err()
+    })
+}
+
+#[test]
+fn a_blocking_call_has_the_errors_of_an_enqueued_call() {
+    if !is_host() {
+        return;
+    }
+    let short = [[8, 15]; 2];
+    assert!(refusals(false, short).iter().all(|error| matches!(error, Error::InvalidArgument { .. })));
+    assert_eq!(refusals(true, short), refusals(false, short));
+    for blocks in [false, true] {
+        let errors = refusals(blocks, [[8, 16], [7, 14]]);
+        assert!(errors.iter().all(|error| matches!(error, Error::Mismatch { .. })), "{errors:?}");
     }
 }
 

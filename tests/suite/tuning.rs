@@ -96,7 +96,7 @@ fn quantised_norms_run_as_explained() {
         let (communicator, stream) = (&rank.communicator, &rank.stream);
         let how = Quantisation::PerToken(Narrow::E4M3);
         let explained = |placed| {
-            let ranges = communicator.explain_quantised_norm((Dtype::F32, 64, 64), how, true, placed).unwrap();
+            let ranges = communicator.explain_quantised_norm(Dtype::F32, 64, 64, how, true, placed).unwrap();
             ranges.iter().map(|range| (range.up_to_bytes, range.choice)).collect::<Vec<_>>()
         };
         let placed = [
@@ -124,13 +124,13 @@ fn quantised_norms_run_as_explained() {
             assert_eq!(scales.read(stream).unwrap(), vec![2.0 / 448.0; rows]);
         }
         let wrong = |hidden, how| {
-            communicator.explain_quantised_norm((Dtype::F32, hidden, hidden), how, true, false).unwrap_err()
+            communicator.explain_quantised_norm(Dtype::F32, hidden, hidden, how, true, false).unwrap_err()
         };
         let columns = Quantisation::Mx { to: Narrow::E4M3, elems: 32, layout: ScaleLayout::Columns };
         assert!(wrong(64, columns).to_string().contains("the layout of scales"));
         assert!(wrong(65, Quantisation::mxfp8()).to_string().contains("pad rows to 96"));
         assert!(matches!(wrong(1 << 20, how), Error::Unsupported { .. }));
-        let padded = |width| communicator.explain_quantised_norm((Dtype::F32, 65, width), how, true, false);
+        let padded = |width| communicator.explain_quantised_norm(Dtype::F32, 65, width, how, true, false);
         assert!(padded(96).is_ok());
         assert!(padded(64).unwrap_err().to_string().contains("width of an output row is 64"));
     });
@@ -157,9 +157,10 @@ fn norms_of_many_shapes_run_as_explained() {
             ] {
                 for (placed, symmetric) in [(true, true), (true, false), (false, true)] {
                     let bytes = (count * hidden * size_of::<f32>()) as u64;
-                    let row = (Dtype::F32, hidden, width);
                     let ranges = match how {
-                        Some(how) => communicator.explain_quantised_norm(row, how, symmetric, placed),
+                        Some(how) => {
+                            communicator.explain_quantised_norm(Dtype::F32, hidden, width, how, symmetric, placed)
+                        }
                         None if placed => Ok(communicator.explain_norm(Dtype::F32, hidden, symmetric)),
                         None => continue,
                     };

@@ -1,7 +1,8 @@
 //! Operands whose element type is known at run time.
 
+use symmetra::internal::{Factor, Scale};
 use symmetra::op::{OPERATIONS, Op};
-use symmetra::{DeviceBuffer, How, Reduction, Ref, Untyped};
+use symmetra::{DeviceBuffer, Dtype, How, Reduction, Ref, Untyped};
 
 use crate::operations::calls::effects;
 use crate::support::batch::Memory;
@@ -95,5 +96,40 @@ fn operands_of_two_types_and_calls_without_operands_are_refused() {
         invalid(unsafe { Ref::<f32>::assume(device, 64 as *mut _, usize::MAX / 2) }, &["address space"]);
         // SAFETY: empty memory is never accessed.
         assert!(unsafe { Ref::<f32>::assume(device, std::ptr::null_mut(), 0) }.unwrap().is_empty());
+    });
+}
+
+/// Rows with gaps, times a factor that each launch of a graph reads again. Elements between the rows stay.
+#[test]
+fn a_graph_reads_the_factor_of_a_scale_at_each_launch() {
+    threads(2, &config(), |rank| {
+        let Rank { communicator, stream, .. } = rank;
+        let numbers: Vec<f32> = (0..40).map(|index| index as f32).collect();
+        let [input, factor] =
+            [numbers.as_slice(), &[1.0]].map(|values| DeviceBuffer::from_slice(values, stream).unwrap());
+        let products = communicator.symmetric::<u8>(24 * 4).unwrap();
+        fn of(factor: &DeviceBuffer<f32>) -> Factor<'_> {
+            Factor::Memory(factor.borrow().untyped())
+        }
+        let into = |dtype| Scale::new(input.borrow().untyped(), products.untyped(dtype, 0..24).unwrap(), of(&factor));
+        let scale = into(Dtype::F32).rows(3, 7).pitches(13, 8);
+        let graph = stream.capture(|capture| communicator.scale(&scale, capture)).unwrap();
+        for launch in [2.0_f32, -3.0] {
+            factor.write(&[launch], stream).unwrap();
+            graph.launch(stream).unwrap();
+            rank.finish();
+            let found = products.read(stream).unwrap();
+            let found = found.chunks_exact(4).map(|bytes| f32::from_ne_bytes(bytes.try_into().unwrap()));
+            let product = |index: usize| if index % 8 < 7 { (index / 8 * 13 + index % 8) as f32 * launch } else { 0.0 };
+            assert_eq!(found.collect::<Vec<_>>(), (0..24).map(product).collect::<Vec<_>>());
+        }
+        let refused = |scale: Scale<'_>, what: &str| invalid(communicator.scale(&scale, stream), &[what]);
+        refused(scale.clone().rows(17, 1), "the number of rows");
+        refused(scale.clone().rows(3, 9), "the distance of rows");
+        refused(scale.clone().pitches(17, 8), "the distance of rows");
+        refused(scale.clone().rows(3, 1 << 40), "the elements of a row");
+        refused(into(Dtype::F32), "the distance of rows");
+        refused(into(Dtype::I32), "the output's type");
+        refused(Scale::new(input.borrow().untyped(), input.borrow().untyped(), of(&input)), "the factor");
     });
 }

@@ -3,7 +3,7 @@
 //! Such a test calls [`this`] first. In a rank it gets a [`Child`] and runs the rank's part; in the test itself it
 //! starts [`Ranks`] and exchanges lines of text with them. A test that measures its process calls [`apart`].
 
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -113,6 +113,11 @@ pub fn within_a_second(what: &str, mut killed: impl FnMut() -> Duration) {
     panic!("{what}: learned after {took:?}");
 }
 
+/// The words of a command.
+pub fn words(command: &[&str]) -> Vec<String> {
+    command.iter().map(|word| (*word).to_owned()).collect()
+}
+
 /// The rank processes of one test.
 pub struct Ranks {
     processes: Vec<Process>,
@@ -138,12 +143,12 @@ impl Ranks {
         part: &str,
         variables: impl Fn(usize) -> Vec<(String, String)>,
     ) -> Self {
-        Self::start_by(&[], directory, test, world, part, variables)
+        Self::start_by(|_| Vec::new(), directory, test, world, part, variables)
     }
 
-    /// Starts the processes by a command that runs the command after it. Killing it must kill the rank.
+    /// Starts the process of each rank by a command that runs the command after it. Killing it must kill the rank.
     pub fn start_by(
-        by: &[&str],
+        by: impl Fn(usize) -> Vec<String>,
         directory: TempDir,
         test: &str,
         world: usize,
@@ -153,7 +158,7 @@ impl Ranks {
         let folder = directory.path().to_owned();
         Self::of(directory, world, |rank| {
             let exe = std::env::current_exe().unwrap();
-            let mut words = by.iter().map(OsStr::new).chain([exe.as_os_str()]);
+            let mut words = by(rank).into_iter().map(OsString::from).chain([exe.into_os_string()]);
             let mut command = Command::new(words.next().unwrap());
             command.args(words).args([test, "--exact", "--nocapture", "--test-threads=1"]);
             command.env(RANK, rank.to_string()).env(WORLD, world.to_string()).env(PART, part);

@@ -23,6 +23,26 @@ ErrorKind Api::kind_of(int32_t code) {
   }
 }
 
+cudaError_t Context::recorder(cudaStream_t stream, gpu::Recorder<Context>* recorder) const noexcept {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  cuuint64_t id = 0;
+  gpu::Recorder<Context> found;
+  CUresult code = CUDA_SUCCESS;
+  const CUgraphEdgeData* edges = nullptr;
+  if (driver.get_capture_info_with_edges != nullptr) {
+    code = driver.get_capture_info_with_edges(stream, &status, &id, &found.graph, &found.tips, &edges, &found.count);
+  } else {
+    code = driver.get_capture_info(stream, &status, &id, &found.graph, &found.tips, &found.count);
+  }
+  if (code != CUDA_SUCCESS) return static_cast<cudaError_t>(code);
+  if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED) return cudaErrorStreamCaptureInvalidated;
+  if (status == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
+    found.id = id;
+    *recorder = found;
+  }
+  return cudaSuccess;
+}
+
 void check(CUresult code, const Context& context, Call call) {
   if (code == CUDA_SUCCESS) return;
   const char* name = nullptr;

@@ -8,6 +8,7 @@
 #include "cpp/device/cuda/driver.hpp"
 #include "cpp/device/device.hpp"
 #include "cpp/device/gpu/drain.hpp"
+#include "cpp/device/gpu/stream.hpp"
 #include "kernels/cuda/kernels.hpp"
 
 namespace symmetra::device::cuda {
@@ -70,6 +71,23 @@ struct Context {
   cudaError_t store(cudaStream_t stream, uint32_t* word, uint32_t value) const noexcept {
     const auto address = reinterpret_cast<CUdeviceptr>(word);
     return static_cast<cudaError_t>(driver.cuStreamWriteValue32(stream, address, value, CU_STREAM_WRITE_VALUE_DEFAULT));
+  }
+  uint64_t stream_id(cudaStream_t stream) const noexcept {
+    unsigned long long id = 0;
+    return driver.cuStreamGetId(stream, &id) == CUDA_SUCCESS ? id : 0;
+  }
+  cudaError_t recorder(cudaStream_t stream, gpu::Recorder<Context>* recorder) const noexcept;
+  cudaError_t add_tips(cudaStream_t stream, cudaGraphNode_t* nodes, size_t count) const noexcept {
+    return static_cast<cudaError_t>(driver.update_capture_dependencies(stream, nodes, count, CU_STREAM_ADD_CAPTURE_DEPENDENCIES));
+  }
+  cudaError_t set_tips(cudaStream_t stream, cudaGraphNode_t* nodes, size_t count) const noexcept {
+    return static_cast<cudaError_t>(driver.update_capture_dependencies(stream, nodes, count, CU_STREAM_SET_CAPTURE_DEPENDENCIES));
+  }
+  cudaError_t add_edges(cudaGraph_t graph, const cudaGraphNode_t* from, const cudaGraphNode_t* to, size_t count) const noexcept {
+    return static_cast<cudaError_t>(driver.add_dependencies(graph, from, to, count));
+  }
+  cudaError_t remove_edges(cudaGraph_t graph, const cudaGraphNode_t* from, const cudaGraphNode_t* to, size_t count) const noexcept {
+    return static_cast<cudaError_t>(driver.remove_dependencies(graph, from, to, count));
   }
 };
 

@@ -7,6 +7,7 @@
 
 #include "cpp/device/cuda/graph.hpp"
 #include "cpp/device/cuda/multicast.hpp"
+#include "cpp/device/cuda/pieces.hpp"
 #include "cpp/device/cuda/shared.hpp"
 #include "cpp/device/gpu/device.hpp"
 
@@ -79,24 +80,25 @@ Properties find_properties(const Context& context, const cudaDeviceProp& native)
   return found;
 }
 
-#ifdef SYMMETRA_MULTICAST
 class OpenDevice final : public gpu::OpenDevice<Context> {
  public:
   OpenDevice(const Context& context, const Properties& properties, std::string name, std::string versions)
       : gpu::OpenDevice<Context>(context, properties, std::move(name), std::move(versions)), context_(context) {}
 
+  PointerInfo piece(const uint8_t* pointer) const override { return piece_at(context_, pointer); }
+  int32_t export_piece(const uint8_t* base) const override { return cuda::export_piece(context_, base); }
+  std::unique_ptr<Assembly> assemble(size_t bytes) const override { return new_assembly(context_, bytes); }
+#ifdef SYMMETRA_MULTICAST
   size_t multicast_granularity(uint32_t devices) const override { return multicast_unit(context_, devices); }
   std::unique_ptr<MulticastObject> create_multicast(size_t bytes, uint32_t devices) const override {
     return new_multicast(context_, bytes, devices);
   }
   std::unique_ptr<MulticastObject> import_multicast(int32_t fd, size_t bytes) const override { return open_multicast(context_, fd, bytes); }
+#endif
 
  private:
   const Context& context_;
 };
-#else
-using OpenDevice = gpu::OpenDevice<Context>;
-#endif
 
 }  // namespace
 

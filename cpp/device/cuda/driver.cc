@@ -23,6 +23,7 @@ Driver load_all() {
   load(table.cuCtxGetDevice, "cuCtxGetDevice", kSignatures);
   load(table.cuCtxSetCurrent, "cuCtxSetCurrent", kSignatures);
   load(table.cuPointerGetAttributes, "cuPointerGetAttributes", kSignatures);
+  load(table.cuMemGetAddressRange, "cuMemGetAddressRange", kSignatures);
   load(table.cuMemGetAllocationGranularity, "cuMemGetAllocationGranularity", kSignatures);
   load(table.cuMemCreate, "cuMemCreate", kSignatures);
   load(table.cuMemRelease, "cuMemRelease", kSignatures);
@@ -35,6 +36,14 @@ Driver load_all() {
   load(table.cuMemImportFromShareableHandle, "cuMemImportFromShareableHandle", kSignatures);
   load(table.cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", kSignatures);
   load(table.cuStreamWriteValue32, "cuStreamWriteValue32", kSignatures);
+  load(table.cuStreamGetId, "cuStreamGetId", kSignatures);
+  load(table.get_capture_info, "cuStreamGetCaptureInfo", kSignatures);
+  load(table.update_capture_dependencies, "cuStreamUpdateCaptureDependencies", kSignatures);
+  load(table.add_dependencies, "cuGraphAddDependencies", kSignatures);
+  load(table.remove_dependencies, "cuGraphRemoveDependencies", kSignatures);
+  int version = 0;
+  if (cudaDriverGetVersion(&version) == cudaSuccess && version >= 12030)
+    load(table.get_capture_info_with_edges, "cuStreamGetCaptureInfo", 12030);
   return table;
 }
 

@@ -16,20 +16,24 @@ class ReadyGraph final : public Graph {
 };
 
 /// Passes `kept` to the graph. Executable graphs made from the graph, and their launches, hold it too.
-void attach(const Context& context, cudaGraph_t graph, std::unique_ptr<gpu::Kept> kept) {
+cudaError_t attach(const Context& context, cudaGraph_t graph, std::unique_ptr<gpu::Kept> kept) {
   cudaUserObject_t object = nullptr;
   const auto destroy = [](void* data) { delete static_cast<gpu::Kept*>(data); };
   check(cudaUserObjectCreate(&object, kept.get(), destroy, 1, cudaUserObjectNoDestructorSync), context, {"UserObjectCreate"});
   kept.release();
   const cudaError_t code = cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove);
   if (code != cudaSuccess) gpu::settle(context.api, cudaUserObjectRelease(object, 1));
-  check(code, context, {"GraphRetainUserObject"});
+  return code;
 }
 
 }  // namespace
 
+void hold(const Context& context, cudaGraph_t graph, std::unique_ptr<gpu::Kept> kept) {
+  gpu::settle(context.api, attach(context, graph, std::move(kept)));
+}
+
 std::unique_ptr<Graph> make_graph(const Context& context, cudaGraph_t recorded, std::unique_ptr<gpu::Kept> kept) {
-  attach(context, recorded, std::move(kept));
+  check(attach(context, recorded, std::move(kept)), context, {"GraphRetainUserObject"});
   return std::make_unique<ReadyGraph>(context, recorded);
 }
 

@@ -1,98 +1,12 @@
 #include "cpp/device/cuda/shared.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <string>
 #include <utility>
 
+#include "cpp/device/cuda/physical.hpp"
+
 namespace symmetra::device::cuda {
 namespace {
-
-CUmemLocation location(const Context& context) {
-  CUmemLocation location{};
-  location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  location.id = context.ordinal;
-  return location;
-}
-
-CUmemAllocationProp allocation(const Context& context) {
-  CUmemAllocationProp properties{};
-  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  properties.location = location(context);
-  return properties;
-}
-
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int32_t fd) : fd_(fd) {}
-  ~FileDescriptor() { close(fd_); }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  int32_t get() const { return fd_; }
-
- private:
-  int32_t fd_;
-};
-
-/// A reference to physical memory.
-class Physical {
- public:
-  /// `acquire` writes the handle and returns the driver's code.
-  template <typename Acquire>
-  Physical(const Context& context, Call call, Acquire acquire) : driver_(context.driver) {
-    check(acquire(&handle_), context, call);
-  }
-  ~Physical() { driver_.cuMemRelease(handle_); }
-  Physical(const Physical&) = delete;
-  Physical& operator=(const Physical&) = delete;
-  CUmemGenericAllocationHandle get() const { return handle_; }
-
- private:
-  const Driver& driver_;
-  CUmemGenericAllocationHandle handle_ = 0;
-};
-
-/// A range of addresses.
-class Reservation {
- public:
-  Reservation(const Context& context, size_t bytes) : driver_(context.driver), bytes_(bytes) {
-    check(driver_.cuMemAddressReserve(&start_, bytes, 0, 0, 0), context, {"cuMemAddressReserve", bytes});
-  }
-  ~Reservation() { driver_.cuMemAddressFree(start_, bytes_); }
-  Reservation(const Reservation&) = delete;
-  Reservation& operator=(const Reservation&) = delete;
-  CUdeviceptr start() const { return start_; }
-  size_t bytes() const { return bytes_; }
-
- private:
-  const Driver& driver_;
-  size_t bytes_;
-  CUdeviceptr start_ = 0;
-};
-
-/// Physical memory at a range of addresses.
-class Mapping {
- public:
-  Mapping(const Context& context, const Reservation& range, const Physical& memory) : context_(context), range_(range) {
-    check(context.driver.cuMemMap(range.start(), range.bytes(), 0, memory.get(), 0), context, {"cuMemMap", range.bytes()});
-  }
-  ~Mapping() { context_.driver.cuMemUnmap(range_.start(), range_.bytes()); }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-
-  void allow_access() const {
-    CUmemAccessDesc access{};
-    access.location = location(context_);
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    check(context_.driver.cuMemSetAccess(range_.start(), range_.bytes(), &access, 1), context_, {"cuMemSetAccess", range_.bytes()});
-  }
-
- private:
-  const Context& context_;
-  const Reservation& range_;
-};
 
 class Shared final : public Memory {
  public:
@@ -102,20 +16,14 @@ class Shared final : public Memory {
       : context_(context),
         physical_(context, call, acquire),
         range_(context, bytes),
-        mapping_(context, range_, physical_),
-        drain_(context) {
-    mapping_.allow_access();
-  }
+        mapping_(context, range_.start(), range_.bytes(), physical_),
+        drain_(context) {}
   uint8_t* address() const noexcept override { return reinterpret_cast<uint8_t*>(range_.start()); }
   size_t bytes() const noexcept override { return range_.bytes(); }
 
   int32_t export_fd() const override {
     const Cold cold(context_);
-    int fd = -1;
-    check(context_.driver.cuMemExportToShareableHandle(&fd, physical_.get(), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0), context_,
-          {"cuMemExportToShareableHandle", bytes()});
-    fcntl(fd, F_SETFD, FD_CLOEXEC);
-    return fd;
+    return physical_.export_fd(bytes());
   }
 
   CUresult retain(CUmemGenericAllocationHandle* handle) const { return context_.driver.cuMemRetainAllocationHandle(handle, address()); }

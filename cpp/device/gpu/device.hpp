@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "cpp/device/device.hpp"
+#include "cpp/device/gpu/chain.hpp"
 #include "cpp/device/gpu/graph.hpp"
 #include "cpp/device/gpu/ipc.hpp"
 
@@ -62,7 +63,7 @@ class OpenDevice : public Device {
 
   std::unique_ptr<device::Stream> create_stream(bool urgent) const override { return std::make_unique<Stream<Context>>(context_, urgent); }
   std::unique_ptr<device::Stream> borrow_stream(uint64_t raw) const override { return std::make_unique<Stream<Context>>(context_, raw); }
-  std::unique_ptr<device::Event> create_event() const override { return std::make_unique<Event<Context>>(context_); }
+  std::unique_ptr<device::Event> create_event(bool timed) const override { return std::make_unique<Event<Context>>(context_, timed); }
   void make_current() const override { become_current(context_); }
   std::unique_ptr<Scope> enter() const override {
     struct Entered final : Scope {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "cpp/device/gpu/kept.hpp"
 #include "cpp/device/gpu/stream.hpp"
 
 namespace symmetra::device::gpu {
@@ -58,18 +59,6 @@ class Executable {
   typename Context::Api::GraphExec_t exec_ = nullptr;
 };
 
-/// Releases a keepalive when it is destroyed.
-class Kept {
- public:
-  explicit Kept(Keepalive keepalive) : keepalive_(keepalive) {}
-  ~Kept() { keepalive_.release(keepalive_.data); }
-  Kept(const Kept&) = delete;
-  Kept& operator=(const Kept&) = delete;
-
- private:
-  Keepalive keepalive_;
-};
-
 /// The thread that began a capture must end it, so the capture mode is thread-local.
 template <typename Context>
 class Captured final : public Capture {
@@ -98,15 +87,6 @@ class Captured final : public Capture {
 
  private:
   const Context& context() const { return stream_.context(); }
-
-  static std::unique_ptr<Kept> keep(Keepalive keepalive) {
-    try {
-      return std::make_unique<Kept>(keepalive);
-    } catch (...) {
-      keepalive.release(keepalive.data);
-      throw;
-    }
-  }
 
   const Stream<Context>& stream_;
   bool finished_ = false;

@@ -1,6 +1,8 @@
 // Streams and events.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -22,7 +24,7 @@ class Event final : public device::Event {
   using Event_t = typename Context::Api::Event_t;
 
  public:
-  explicit Event(const Context& context);
+  Event(const Context& context, bool timed);
   ~Event() override;
   bool done() const override;
   void synchronize() const override;
@@ -34,12 +36,26 @@ class Event final : public device::Event {
   Event_t event_;
 };
 
+/// The capture that records a stream.
+template <typename Context>
+struct Recorder {
+  uint64_t id = 0;  ///< unique in the process; 0: no capture records the stream
+  typename Context::Api::Graph_t graph = nullptr;
+  const typename Context::Api::GraphNode_t* tips = nullptr;  ///< the nodes for which the next work of the stream waits
+  size_t count = 0;
+
+  bool has_tip(typename Context::Api::GraphNode_t node) const { return std::find(tips, tips + count, node) != tips + count; }
+};
+
 template <typename Context>
 class Stream;
 
 /// `stream` must outlive the result. See graph.hpp.
 template <typename Context>
 std::unique_ptr<Capture> begin_capture(const Stream<Context>& stream);
+/// See chain.hpp.
+template <typename Context>
+std::unique_ptr<Chain> begin_chain(const Stream<Context>& stream, const device::Event* event, Keepalive keepalive);
 
 template <typename Context>
 class Stream final : public device::Stream {
@@ -54,6 +70,7 @@ class Stream final : public device::Stream {
   ~Stream() override;
 
   uint64_t raw() const noexcept override { return reinterpret_cast<uint64_t>(handle_); }
+  uint64_t id() const noexcept override;
   bool done() const override;
   void synchronize() const override;
   int32_t copy(uint8_t* to, const uint8_t* from, size_t bytes) const noexcept override;
@@ -64,6 +81,11 @@ class Stream final : public device::Stream {
   int32_t launch(kernels::Kind kind, const uint8_t* args, const kernels::Geometry& geometry) const noexcept override;
   bool capturing() const override;
   std::unique_ptr<Capture> begin_capture() const override;
+  uint64_t capture_id() const override { return recorder().id; }
+  std::unique_ptr<Chain> begin_chain(const device::Event* event, Keepalive keepalive) const override {
+    return gpu::begin_chain(*this, event, keepalive);
+  }
+  Recorder<Context> recorder() const;
 
   const Context& context() const noexcept { return context_; }
   Stream_t handle() const noexcept { return handle_; }
@@ -75,10 +97,11 @@ class Stream final : public device::Stream {
 };
 
 template <typename Context>
-typename Context::Api::Event_t new_event(const Context& context) {
+typename Context::Api::Event_t new_event(const Context& context, bool timed) {
   const Cold cold(context);
   typename Context::Api::Event_t event = nullptr;
-  check(context.api.EventCreateWithFlags(&event, Context::Api::EventDefault), context, {"EventCreateWithFlags"});
+  const unsigned int flags = timed ? Context::Api::EventDefault : Context::Api::EventDisableTiming;
+  check(context.api.EventCreateWithFlags(&event, flags), context, {"EventCreateWithFlags"});
   return event;
 }
 
@@ -118,7 +141,7 @@ bool answer(typename Context::Api::Error_t code, const Context& context, Call ca
 }
 
 template <typename Context>
-Event<Context>::Event(const Context& context) : context_(context), event_(new_event(context)) {}
+Event<Context>::Event(const Context& context, bool timed) : context_(context), event_(new_event(context, timed)) {}
 
 template <typename Context>
 Event<Context>::~Event() {
@@ -220,6 +243,22 @@ template <typename Context>
 int32_t Stream<Context>::launch(kernels::Kind kind, const uint8_t* args, const kernels::Geometry& geometry) const noexcept {
   const typename Context::Current current(context_);
   return settle(context_.api, context_.launch(handle_, kind, args, geometry));
+}
+
+template <typename Context>
+uint64_t Stream<Context>::id() const noexcept {
+  const typename Context::Current current(context_);
+  return context_.stream_id(handle_);
+}
+
+// On the path of calls: the queries need no other capture mode.
+template <typename Context>
+Recorder<Context> Stream<Context>::recorder() const {
+  Recorder<Context> recorder;
+  if (is_legacy<Context>(handle_)) return recorder;
+  const typename Context::Current current(context_);
+  check(context_.recorder(handle_, &recorder), context_, {"StreamGetCaptureInfo"});
+  return recorder;
 }
 
 template <typename Context>

@@ -12,4 +12,18 @@ const Context& primary(int32_t ordinal) {
   });
 }
 
+hipError_t Context::recorder(hipStream_t stream, gpu::Recorder<Context>* recorder) const noexcept {
+  hipStreamCaptureStatus status = hipStreamCaptureStatusNone;
+  unsigned long long id = 0;
+  gpu::Recorder<Context> found;
+  const hipError_t code = api.StreamGetCaptureInfo_v2(stream, &status, &id, &found.graph, &found.tips, &found.count);
+  if (code != hipSuccess) return code;
+  if (status == hipStreamCaptureStatusInvalidated) return hipErrorStreamCaptureInvalidated;
+  if (status == hipStreamCaptureStatusActive) {
+    found.id = id;
+    *recorder = found;
+  }
+  return hipSuccess;
+}
+
 }  // namespace symmetra::device::hip

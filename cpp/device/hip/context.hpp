@@ -5,6 +5,7 @@
 
 #include "cpp/device/device.hpp"
 #include "cpp/device/gpu/drain.hpp"
+#include "cpp/device/gpu/stream.hpp"
 #include "cpp/device/hip/runtime.hpp"
 #include "kernels/hip/kernels.hpp"
 
@@ -47,6 +48,21 @@ struct Context {
   // Graphs have a memset node; no documentation confirms that hipStreamWriteValue32 can be captured.
   hipError_t store(hipStream_t stream, uint32_t* word, uint32_t value) const noexcept {
     return api.MemsetD32Async(word, static_cast<int>(value), 1, stream);
+  }
+  // HIP gives streams no numbers.
+  static uint64_t stream_id(hipStream_t) noexcept { return 0; }
+  hipError_t recorder(hipStream_t stream, gpu::Recorder<Context>* recorder) const noexcept;
+  hipError_t add_tips(hipStream_t stream, hipGraphNode_t* nodes, size_t count) const noexcept {
+    return api.StreamUpdateCaptureDependencies(stream, nodes, count, hipStreamAddCaptureDependencies);
+  }
+  hipError_t set_tips(hipStream_t stream, hipGraphNode_t* nodes, size_t count) const noexcept {
+    return api.StreamUpdateCaptureDependencies(stream, nodes, count, hipStreamSetCaptureDependencies);
+  }
+  hipError_t add_edges(hipGraph_t graph, const hipGraphNode_t* from, const hipGraphNode_t* to, size_t count) const noexcept {
+    return api.GraphAddDependencies(graph, from, to, count);
+  }
+  hipError_t remove_edges(hipGraph_t graph, const hipGraphNode_t* from, const hipGraphNode_t* to, size_t count) const noexcept {
+    return api.GraphRemoveDependencies(graph, from, to, count);
   }
 };
 

@@ -21,6 +21,8 @@ class ReadyGraph final : public Graph {
 
 }  // namespace
 
+void hold(const Context&, hipGraph_t, std::unique_ptr<gpu::Kept>) {}
+
 std::unique_ptr<Graph> make_graph(const Context& context, hipGraph_t recorded, std::unique_ptr<gpu::Kept> kept) {
   return std::make_unique<ReadyGraph>(context, recorded, std::move(kept));
 }

@@ -9,11 +9,11 @@
 /// The runtime functions that only this backend calls, in addition to SYMMETRA_GPU_FUNCTIONS.
 #define SYMMETRA_HIP_FUNCTIONS(each) \
   each(DeviceGetAttribute) each(DeviceGetName) each(DeviceGetUuid) each(DeviceTotalMem) each(ExtMallocWithFlags) \
-  each(GetDevice) each(GetStreamDeviceId) each(MemAddressFree) each(MemAddressReserve) each(MemCreate) \
+  each(GetDevice) each(GetStreamDeviceId) each(GraphAddDependencies) each(GraphRemoveDependencies) each(MemAddressFree) each(MemAddressReserve) each(MemCreate) \
   each(MemExportToShareableHandle) each(MemGetAddressRange) each(MemGetAllocationGranularity) \
   each(MemImportFromShareableHandle) each(MemMap) each(MemRelease) each(MemRetainAllocationHandle) each(MemSetAccess) \
   each(MemsetD32Async) each(MemUnmap) each(ModuleGetFunction) each(ModuleLaunchKernel) each(ModuleLoadData) each(PointerGetAttributes) \
-  each(SetDevice)
+  each(SetDevice) each(StreamGetCaptureInfo_v2) each(StreamUpdateCaptureDependencies)
 // clang-format on
 
 namespace symmetra::device::hip {

@@ -56,15 +56,4 @@ struct Keep {
 
 using Command = std::variant<std::monostate, Copy, Fill, Store, Record, Wait, Kernel, Keep>;
 
-/// A capture in progress.
-struct Recording {
-  std::vector<Command> commands;
-  bool incomplete = false;  ///< a command could not be recorded: no graph is created
-
-  void append(std::span<const Command> more, const Keep& keep) {
-    commands.insert(commands.end(), more.begin(), more.end());
-    if (keep.program) commands.emplace_back(keep);
-  }
-};
-
 }  // namespace symmetra::device::host

@@ -12,6 +12,7 @@
 #include "cpp/device/host/ipc.hpp"
 #include "cpp/device/host/memory.hpp"
 #include "cpp/device/host/multicast.hpp"
+#include "cpp/device/host/pieces.hpp"
 #include "cpp/device/host/queue.hpp"
 #include "cpp/device/host/registry.hpp"
 #include "cpp/device/host/stream.hpp"
@@ -73,6 +74,9 @@ class Device final : public device::Device {
   std::unique_ptr<Memory> import_file(const FilePart& part, size_t bytes) const override {
     return host::import_file(registry_, part, bytes);
   }
+  PointerInfo piece(const uint8_t* pointer) const override { return piece_at(*registry_, pointer); }
+  int32_t export_piece(const uint8_t* base) const override { return host::export_piece(*registry_, base); }
+  std::unique_ptr<Assembly> assemble(size_t bytes) const override { return new_assembly(registry_, bytes); }
   void enable_peer(int32_t) const override {}  // one address space: nothing to enable
   bool can_access(int32_t) const override { return true; }
   bool native_atomics(const Uuid&) const override { return true; }
@@ -85,7 +89,7 @@ class Device final : public device::Device {
 
   std::unique_ptr<device::Stream> create_stream(bool) const override { return std::make_unique<Stream>(registry_); }
   std::unique_ptr<device::Stream> borrow_stream(uint64_t raw) const override { return std::make_unique<Stream>(*registry_, raw); }
-  std::unique_ptr<device::Event> create_event() const override { return std::make_unique<Event>(); }
+  std::unique_ptr<device::Event> create_event(bool) const override { return std::make_unique<Event>(); }
   void make_current() const override {}  // it is current on every thread
   void synchronize() const override {
     registry_->drain();

@@ -25,11 +25,6 @@ Point Marker::last() const noexcept {
   return last_;
 }
 
-bool Marker::done() const noexcept {
-  const std::lock_guard lock(mutex_);
-  return reached_ || !last_.queue;
-}
-
 std::chrono::steady_clock::time_point Marker::time() const {
   const std::lock_guard lock(mutex_);
   if (!last_.queue) throw Error(ErrorKind::kInvalidArgument, "elapsed_us: an event was never recorded");
@@ -49,8 +44,9 @@ void Marker::set_captured(const std::shared_ptr<Recording>& recording) noexcept 
 
 bool Event::done() const {
   const Point last = marker_->last();
-  if (last.queue) last.queue->throw_if_failed("Event::done");
-  return marker_->done();
+  if (!last.queue) return true;
+  last.queue->throw_if_failed("Event::done");
+  return last.queue->reached(last.position);
 }
 
 void Event::synchronize() const {

@@ -11,6 +11,8 @@
 
 namespace symmetra::device::host {
 
+class Recording;
+
 /// The state of an event, which commands in flight share. A captured record takes effect at each launch of its graph.
 class Marker {
  public:
@@ -20,8 +22,6 @@ class Marker {
   void stamp(const Queue* queue, uint64_t position) noexcept;
   /// The last record, whether or not it has been reached.
   Point last() const noexcept;
-  /// Whether the last record has run; true if there was none.
-  bool done() const noexcept;
   /// The time when the last record ran. Throws if it has not run, or if there was none.
   std::chrono::steady_clock::time_point time() const;
 

@@ -27,6 +27,8 @@ class Descriptor {
   }
 
   int get() const noexcept { return fd_; }
+  /// The descriptor, owned by the caller.
+  int release() noexcept { return std::exchange(fd_, -1); }
   /// A new descriptor of this file, owned by the caller.
   int duplicate() const;
 

@@ -36,7 +36,8 @@ struct Kernel {
 /// 0, or EINVAL for a shape outside the limits.
 int32_t check_geometry(const kernels::Geometry& geometry) noexcept;
 
-/// The threads of one stream. Only the stream's worker uses the object, and is the first of the threads.
+/// The threads of one stream. One thread at a time uses the object, and is the first of the threads: the stream's worker, or its
+/// guest (queue.hpp).
 class Crew {
  public:
   Crew() = default;
@@ -69,7 +70,7 @@ class Crew {
   std::condition_variable end_;
   uint64_t launches_ = 0;
   const Kernel* kernel_ = nullptr;
-  uint64_t wanted_ = 0;   // members that take part, without the worker
+  uint64_t wanted_ = 0;   // members that take part, without the first thread
   uint64_t running_ = 0;  // members that take part and are not yet done
   bool stopping_ = false;
   std::vector<std::thread> members_;  // last: they use the rest

@@ -101,7 +101,9 @@ class Belled {
 class Shared final : public Allocation<Belled> {
  public:
   Shared(const std::shared_ptr<Registry>& registry, Descriptor file, size_t bytes)
-      : Allocation(registry, Belled(file, bytes), bytes, kPointerVmm), file_(std::move(file)) {}
+      : Allocation(registry, Belled(file, bytes), bytes, kPointerVmm), file_(std::move(file)) {
+    registry->add_file(reinterpret_cast<uint64_t>(address()), file_.get());
+  }
 
   int32_t export_fd() const override { return file_.duplicate(); }
 

@@ -14,7 +14,7 @@
 namespace symmetra::device::host {
 namespace {
 
-/// Runs one command on the worker.
+/// Runs one command.
 struct Execute {
   Queue& queue;
   uint64_t position;
@@ -61,7 +61,7 @@ const char* describe(int32_t code) noexcept {
     case ECANCELED:
       return "the owner of the borrowed stream has destroyed the stream";
     case EOPNOTSUPP:
-      return "the event was recorded in a capture of another stream that has not ended; the host device captures one stream";
+      return "the event was recorded in a capture that has not ended, and the stream is being captured by another one";
     default:
       return "not a code of the host device";
   }
@@ -72,19 +72,15 @@ int32_t Queue::push(std::span<const Command> commands, const Keep& keep) noexcep
   if (failure_ != 0) return failure_;
   // The owner of this borrowed stream is gone, so no thread would run the commands.
   if (stopping_) return ECANCELED;
+  if (recording_) return recording_->append(commands, keep);
   try {
-    if (recording_) {
-      recording_->append(commands, keep);
-      return 0;
-    }
     ring_.reserve(commands.size() + 1);
   } catch (...) {
-    if (recording_) recording_->incomplete = true;
     return ENOMEM;
   }
   for (const Command& command : commands) place(command);
   if (keep.program) place(keep);
-  work_.notify_one();
+  wake_worker();
   return 0;
 }
 
@@ -100,13 +96,25 @@ uint64_t Queue::enqueued() const noexcept {
   return enqueued_;
 }
 
-bool Queue::reached(uint64_t position) const noexcept {
+bool Queue::reached(uint64_t position) noexcept {
   const std::lock_guard lock(mutex_);
-  return done_ >= position;
+  if (done_ >= position) return true;
+  if (guest_ != std::thread::id() && !guest_runs_) end_guest();
+  return false;
 }
 
-void Queue::wait_for(uint64_t position) const noexcept {
+void Queue::wait_for(uint64_t position) noexcept {
   std::unique_lock lock(mutex_);
+  if (done_ >= position) return;
+  if (guest_ == std::this_thread::get_id() && !guest_runs_) {
+    const Guest guest(numerics_);
+    guest_runs_ = true;
+    while (done_ < position) run_first(lock);
+    guest_runs_ = false;
+    if (stopping_ || !ring_.empty()) end_guest();
+    return;
+  }
+  wake_worker();
   progress_.wait(lock, [&] { return done_ >= position; });
 }
 
@@ -129,6 +137,18 @@ std::shared_ptr<Recording> Queue::begin_recording() {
   return recording;
 }
 
+int32_t Queue::join_recording(const std::shared_ptr<Recording>& recording) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (recording_) return EOPNOTSUPP;
+  try {
+    recording->add_branch(shared_from_this());
+  } catch (...) {
+    return ENOMEM;
+  }
+  recording_ = recording;
+  return 0;
+}
+
 void Queue::end_recording() noexcept {
   std::shared_ptr<Recording> ended;  // destroyed without the lock: it may hold the last of a program
   const std::lock_guard lock(mutex_);
@@ -136,31 +156,59 @@ void Queue::end_recording() noexcept {
 }
 
 void Queue::serve() noexcept {
-  Crew crew;
   std::unique_lock lock(mutex_);
   for (;;) {
-    work_.wait(lock, [this] { return stopping_ || !ring_.empty(); });
-    if (ring_.empty()) return;
-    const uint64_t position = done_ + 1;
-    int32_t code = 0;
-    {
-      const Command command = ring_.pop();
-      lock.unlock();
-      code = std::visit(Execute{*this, position, crew}, command);
-    }  // the command's resources are released before it counts as done, and without the lock
-    lock.lock();
-    done_ = position;
-    if (failure_ == 0) failure_ = code;
-    progress_.notify_all();
+    work_.wait(lock, [this] { return guest_ == std::thread::id() && (stopping_ || !ring_.empty()); });
+    if (ring_.empty()) break;
+    run_first(lock);
   }
+  lock.unlock();
+  crew_.reset();  // no guest comes after stop()
+}
+
+void Queue::run_first(std::unique_lock<std::mutex>& lock) noexcept {
+  const uint64_t position = done_ + 1;
+  int32_t code = 0;
+  {
+    const Command command = ring_.pop();
+    lock.unlock();
+    code = std::visit(Execute{*this, position, *crew_}, command);
+  }  // the command's resources are released before it counts as done, and without the lock
+  lock.lock();
+  done_ = position;
+  if (failure_ == 0) failure_ = code;
+  progress_.notify_all();
 }
 
 void Queue::stop() noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
+  const std::lock_guard lock(mutex_);
+  stopping_ = true;
+  if (!guest_runs_) end_guest();
+}
+
+bool Queue::take_over() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (guest_ != std::thread::id() || done_ != enqueued_ || recording_ || failure_ != 0 || stopping_) return false;
+  guest_ = std::this_thread::get_id();
+  return true;
+}
+
+void Queue::hand_back() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (guest_ == std::this_thread::get_id()) end_guest();
+}
+
+void Queue::wake_worker() noexcept {
+  if (guest_ == std::thread::id()) {
+    work_.notify_one();
+  } else if (guest_ != std::this_thread::get_id() && !guest_runs_) {
+    end_guest();
   }
-  work_.notify_one();
+}
+
+void Queue::end_guest() noexcept {
+  guest_ = {};
+  if (stopping_ || !ring_.empty()) work_.notify_one();
 }
 
 }  // namespace symmetra::device::host

@@ -1,10 +1,14 @@
 #include "cpp/device/host/registry.hpp"
 
+#include <fcntl.h>
+
 #include <atomic>
+#include <cerrno>
 #include <iterator>
 #include <string>
 #include <utility>
 
+#include "cpp/device/host/error.hpp"
 #include "cpp/device/host/queue.hpp"
 
 namespace symmetra::device::host {
@@ -67,6 +71,25 @@ void Registry::add_range(const PointerInfo& info) {
 void Registry::remove_range(uint64_t base) noexcept {
   const std::lock_guard lock(mutex_);
   ranges_.erase(base);
+  files_.erase(base);
+}
+
+void Registry::add_file(uint64_t base, int fd) {
+  const std::lock_guard lock(mutex_);
+  files_[base] = fd;
+}
+
+std::pair<int, uint64_t> Registry::file_of(const uint8_t* pointer) const {
+  const uint64_t base = classify(pointer).base;
+  const std::lock_guard lock(mutex_);
+  const auto found = files_.find(base);
+  if (base == 0 || found == files_.end()) {
+    throw Error(ErrorKind::kUnsupported, "export_piece: the memory at " + std::to_string(reinterpret_cast<uint64_t>(pointer)) +
+                                             " is not from allocate_shared of this device");
+  }
+  const int fd = ::fcntl(found->second, F_DUPFD_CLOEXEC, 0);
+  if (fd < 0) throw_system("fcntl(F_DUPFD_CLOEXEC) of descriptor " + std::to_string(found->second), errno);
+  return {fd, reinterpret_cast<uint64_t>(pointer) - base};
 }
 
 PointerInfo Registry::classify(const uint8_t* pointer) const {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "cpp/device/device.hpp"
 
@@ -35,11 +36,18 @@ class Registry {
   void remove_range(uint64_t base) noexcept;
   PointerInfo classify(const uint8_t* pointer) const;
 
+  /// The file of memory from allocate_shared that starts at `base`, until remove_range.
+  void add_file(uint64_t base, int fd);
+  /// A new descriptor of the file that contains `pointer`, owned by the caller, and the offset from the start of the memory. Throws if
+  /// there is none.
+  std::pair<int, uint64_t> file_of(const uint8_t* pointer) const;
+
  private:
   const int32_t ordinal_;
   mutable std::mutex mutex_;
   std::map<uint64_t, std::shared_ptr<Queue>> queues_;
   std::map<uint64_t, PointerInfo> ranges_;
+  std::map<uint64_t, int> files_;
 };
 
 }  // namespace symmetra::device::host

@@ -6,7 +6,6 @@
 
 #include "cpp/device/host/event.hpp"
 #include "cpp/device/host/graph.hpp"
-#include "cpp/device/host/queue.hpp"
 #include "cpp/device/host/thread.hpp"
 
 namespace symmetra::device::host {
@@ -71,8 +70,8 @@ int32_t Stream::wait(const device::Event& event) const noexcept {
   const auto* own = dynamic_cast<const Event*>(&event);
   if (!own) return EINVAL;
   const std::shared_ptr<Recording> captured = own->marker()->captured();
-  // A GPU would make the stream part of the capture. Running the command now would be a silent error.
-  if (captured && captured != queue_->recording()) return EOPNOTSUPP;
+  // The stream becomes a branch of the capture.
+  if (captured && captured != queue_->recording()) return queue_->join_recording(captured);
   return push(Wait{own->marker(), {}});
 }
 
@@ -93,5 +92,14 @@ int32_t Stream::launch_host(const HostKernel& kernel, const kernels::Geometry& g
 bool Stream::capturing() const { return queue_->recording() != nullptr; }
 
 std::unique_ptr<device::Capture> Stream::begin_capture() const { return std::make_unique<Capture>(queue_); }
+
+uint64_t Stream::capture_id() const {
+  const auto recording = queue_->recording();
+  return recording ? recording->id() : 0;
+}
+
+std::unique_ptr<device::Chain> Stream::begin_chain(const device::Event* event, Keepalive keepalive) const {
+  return std::make_unique<Chain>(queue_, event, keepalive);
+}
 
 }  // namespace symmetra::device::host

@@ -9,6 +9,7 @@
 
 #include "cpp/device/device.hpp"
 #include "cpp/device/host/command.hpp"
+#include "cpp/device/host/queue.hpp"
 #include "cpp/device/host/registry.hpp"
 
 namespace symmetra::device::host {
@@ -24,6 +25,7 @@ class Stream final : public device::Stream {
   Stream& operator=(const Stream&) = delete;
 
   uint64_t raw() const noexcept override { return handle_; }
+  uint64_t id() const noexcept override { return handle_; }
   bool done() const override;
   void synchronize() const override;
 
@@ -36,8 +38,13 @@ class Stream final : public device::Stream {
 
   int32_t launch_host(const HostKernel& kernel, const kernels::Geometry& geometry) const noexcept override;
 
+  bool take_over() const noexcept override { return queue_->take_over(); }
+  void hand_back() const noexcept override { queue_->hand_back(); }
+
   bool capturing() const override;
   std::unique_ptr<device::Capture> begin_capture() const override;
+  uint64_t capture_id() const override;
+  std::unique_ptr<device::Chain> begin_chain(const device::Event* event, Keepalive keepalive) const override;
 
   const std::shared_ptr<Queue>& queue() const noexcept { return queue_; }
 

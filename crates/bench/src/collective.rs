@@ -13,14 +13,14 @@ use symmetra::{Algorithm, Codec, Dtype};
 
 use super::driver;
 use super::flags::{OperationsArgs, RaceArgs};
-use super::limits::Times;
+use super::limits::LimitTimes;
 use super::pace::Pace;
 use candidate::With;
-use harness::collective::Collective;
-use harness::failure::Failure;
+use harness::collective::CollectiveCommand;
+use harness::failure::CommandFailure;
 use harness::names::{self, by_name, distinct};
 use harness::sizes::SizeArgs;
-use shape::Shape;
+use shape::CollectiveShape;
 
 /// Flags of every comparison of collectives.
 #[derive(clap::Args)]
@@ -76,7 +76,7 @@ Examples:
   symmetra-bench all-reduce --ranks 4 --eager --json
   symmetra-bench all-reduce --ranks 4 --with plain --graph --eager --max-bytes 256MiB
   symmetra-bench all-reduce --ranks 4 --with fp8,int8,int6,int4 --min-bytes 256KiB --max-bytes 256MiB --against nccl")]
-pub(super) struct AllReduceArgs {
+pub(super) struct AllReduceRaceArgs {
     #[command(flatten)]
     args: Args,
 
@@ -97,32 +97,34 @@ Sums are what is reduced; NCCL's all-to-all is a group of sends and receives.
 
 Exit status: 0, or 1 when an element is wrong or a \
 rank fails, or 2 for wrong usage.")]
-pub(super) struct ExchangeArgs {
+pub(super) struct ExchangeRaceArgs {
     #[command(flatten)]
     pub(super) args: Args,
 }
 
-impl AllReduceArgs {
+impl AllReduceRaceArgs {
     /// Runs the command.
-    pub(super) fn run(&self) -> Result<(), Failure> {
+    pub(super) fn run(&self) -> Result<(), CommandFailure> {
         let (algorithm, dtype) = (self.algorithm, self.args.dtype);
         if !algorithm.carries(dtype) {
-            return Err(Failure::usage(format!("{algorithm} carries floating types only, not {dtype}")));
+            return Err(CommandFailure::usage(format!("{algorithm} carries floating types only, not {dtype}")));
         }
         if algorithm.needs_reach() && self.args.with.contains(&With::Plain) {
-            return Err(Failure::usage(format!("--with plain: {algorithm} needs memory that peers can address")));
+            return Err(CommandFailure::usage(format!(
+                "--with plain: {algorithm} needs memory that peers can address"
+            )));
         }
-        self.args.run(Collective::AllReduce, algorithm)
+        self.args.run(CollectiveCommand::AllReduce, algorithm)
     }
 }
 
 impl Args {
     /// Runs the comparison.
-    pub(super) fn run(&self, collective: Collective, algorithm: Algorithm) -> Result<(), Failure> {
+    pub(super) fn run(&self, collective: CollectiveCommand, algorithm: Algorithm) -> Result<(), CommandFailure> {
         driver::run(&self.race, self.plot.as_deref(), |kind, pace| {
             // The inputs of some collectives are cut for all ranks.
             let parts = match collective {
-                Collective::ReduceScatter | Collective::AllToAll => pace.ranks,
+                CollectiveCommand::ReduceScatter | CollectiveCommand::AllToAll => pace.ranks,
                 _ => 1,
             };
             let check = |with| candidate::check(with, collective, self.dtype);
@@ -132,7 +134,7 @@ impl Args {
                 algorithm,
                 sizes_elems: self.sizes.elems(self.dtype, parts)?,
                 with: distinct("--with", &self.with, With::name, check)?,
-                floor_bytes: Times::bytes(kind),
+                floor_bytes: LimitTimes::bytes(kind),
                 pace: Pace { operations: self.operations.operations, ..pace },
             })
         })
@@ -144,7 +146,7 @@ impl Args {
 pub(crate) struct CollectiveRace {
     #[serde(with = "by_name")]
     dtype: Dtype,
-    collective: Collective,
+    collective: CollectiveCommand,
     /// The algorithm of an all-reduce.
     #[serde(with = "by_name")]
     algorithm: Algorithm,
@@ -166,8 +168,8 @@ impl CollectiveRace {
         (elems * self.dtype.bytes()) as u64
     }
 
-    fn shape(&self, elems: usize) -> Shape {
-        Shape { collective: self.collective, elems, ranks: self.pace.ranks }
+    fn shape(&self, elems: usize) -> CollectiveShape {
+        CollectiveShape { collective: self.collective, elems, ranks: self.pace.ranks }
     }
 
     /// Bytes of the larger operand of a size.

@@ -7,15 +7,15 @@ use serde::Serialize;
 use symmetra::DeviceKind;
 
 use super::flags::RaceArgs;
-use super::limits::{self, Times};
+use super::limits::{self, LimitTimes};
 use super::pace::Pace;
 use super::plot;
-use super::race::{Combined, Found, Race, Raced, Trials};
-use super::report::{Place, Ran, Report};
+use super::race::{Combined, Race, Raced, RankResult, Trials};
+use super::report::{RaceReport, Ran, RunSite};
 use super::results;
 use harness::columns::{Column, table};
 use harness::comparison::nccl;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::live::Live;
 use harness::output::{self, ProgressBar};
 use harness::ranks::Run;
@@ -27,18 +27,18 @@ type OfRanks<N> = Vec<(usize, Trials<N>)>;
 pub(super) struct Gathered<'a, R: Race> {
     race: &'a R,
     sizes: Vec<String>,
-    floors: Vec<Times>,
+    floors: Vec<LimitTimes>,
     /// By number of the size, and mode: the trials of each rank.
     trials: BTreeMap<(usize, &'static str), OfRanks<R::Notes>>,
-    pub(super) report: Report<R::Settings, R::Row>,
+    pub(super) report: RaceReport<R::Settings, R::Row>,
     /// The first candidate with wrong elements.
-    wrong: Option<Failure>,
+    wrong: Option<CommandFailure>,
 }
 
 impl<'a, R: Race> Gathered<'a, R> {
     pub(super) fn new(race: &'a R, ran: Ran, about_peers: Option<String>) -> Self {
         let Pace { seed, launches, .. } = race.pace();
-        let report = Report {
+        let report = RaceReport {
             ran,
             settings: race.settings(),
             seed: *seed,
@@ -52,10 +52,10 @@ impl<'a, R: Race> Gathered<'a, R> {
     }
 
     /// The name of the size whose rows are complete with these trials.
-    pub(super) fn add(&mut self, rank: usize, found: Found<R::Notes>) -> Result<Option<&str>, Failure> {
+    pub(super) fn add(&mut self, rank: usize, found: RankResult<R::Notes>) -> Result<Option<&str>, CommandFailure> {
         let trials = match found {
-            Found::Trials(trials) => trials,
-            Found::Floor(floor) => {
+            RankResult::Trials(trials) => trials,
+            RankResult::Floor(floor) => {
                 self.floors.push(floor);
                 self.report.floor = limits::lines(&self.floors.iter().collect::<Vec<_>>());
                 return Ok(None);
@@ -63,7 +63,7 @@ impl<'a, R: Race> Gathered<'a, R> {
         };
         let (size, mode) = (trials.size, trials.mode);
         let Some(name) = self.sizes.get(size) else {
-            return Err(Failure::failed(format!("rank {rank} ran another race: size {size}")));
+            return Err(CommandFailure::failed(format!("rank {rank} ran another race: size {size}")));
         };
         let of_ranks = self.trials.entry((size, mode.name())).or_default();
         of_ranks.push((rank, trials));
@@ -76,7 +76,7 @@ impl<'a, R: Race> Gathered<'a, R> {
         if let Some(combined) = Combined::new(of_ranks.into_iter().map(|(_, trials)| trials).collect()) {
             if let Some((side, wrong)) = combined.wrong.iter().find(|(_, wrong)| **wrong > 0) {
                 let failure = format!("{side}: {wrong} elements are wrong at {name} (seed {seed})");
-                self.wrong.get_or_insert(Failure::failed(failure));
+                self.wrong.get_or_insert(CommandFailure::failed(failure));
             }
             self.report.rows.extend(self.race.rows(size, combined));
         }
@@ -85,12 +85,12 @@ impl<'a, R: Race> Gathered<'a, R> {
 }
 
 /// Refuses ranks that ended with different bits for a candidate whose results have equal bits.
-fn check_equal<N>(names: &[&str], ranks: &[(usize, Trials<N>)], size: &str, seed: u64) -> Result<(), Failure> {
+fn check_equal<N>(names: &[&str], ranks: &[(usize, Trials<N>)], size: &str, seed: u64) -> Result<(), CommandFailure> {
     let Some(((first, trials), others)) = ranks.split_first() else { return Ok(()) };
     for name in names {
         let checksum = |trials: &Trials<N>| trials.trials.get(*name).map(|trial| trial.checksum);
         if let Some((rank, _)) = others.iter().find(|(_, other)| checksum(other) != checksum(trials)) {
-            return Err(Failure::failed(format!(
+            return Err(CommandFailure::failed(format!(
                 "{name}: the results of ranks {first} and {rank} differ in their bits at {size} (seed {seed})"
             )));
         }
@@ -102,14 +102,14 @@ fn check_equal<N>(names: &[&str], ranks: &[(usize, Trials<N>)], size: &str, seed
 pub(super) fn run<R: Race, const LEAST: u64>(
     args: &RaceArgs<LEAST>,
     plot: Option<&Path>,
-    make: impl FnOnce(DeviceKind, Pace) -> Result<R, Failure>,
-) -> Result<(), Failure> {
+    make: impl FnOnce(DeviceKind, Pace) -> Result<R, CommandFailure>,
+) -> Result<(), CommandFailure> {
     args.output.check()?;
     plot.map_or(Ok(()), plot::check)?;
     if !args.against.is_empty() {
         nccl::keep_multicast_off();
     }
-    let place = Place::new(&args.ranks)?;
+    let place = RunSite::new(&args.ranks)?;
     let race = make(place.kind, args.pace(place.kind, R::ON_OUR_BUFFERS)?)?;
     let (pace, columns) = (race.pace(), race.columns());
     let peers = (!pace.competitors.is_empty()).then(nccl::describe).transpose()?;
@@ -154,8 +154,8 @@ fn show<S: Serialize, R: Serialize>(
     live: &mut Live,
     json: bool,
     columns: &[Column<R>],
-    report: &Report<S, R>,
-) -> Result<(), Failure> {
+    report: &RaceReport<S, R>,
+) -> Result<(), CommandFailure> {
     progress.suspend(|| if json { live.keep_object(report) } else { live.show(&table(columns, &report.rows)) })
 }
 

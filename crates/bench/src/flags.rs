@@ -9,7 +9,7 @@ use harness::comparison::competitor::{self, Competitor};
 use harness::comparison::repeats::Repeats;
 use harness::comparison::turns::Mode;
 use harness::devices::RankDevice;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::names::distinct;
 use harness::ranks::RankArgs;
 use harness::target;
@@ -32,7 +32,7 @@ impl<const LEAST: u64> BenchRanks<LEAST> {
         self.ranks as usize
     }
 
-    pub(super) fn devices(&self) -> Result<Vec<RankDevice>, Failure> {
+    pub(super) fn devices(&self) -> Result<Vec<RankDevice>, CommandFailure> {
         self.run.devices(self.count())
     }
 }
@@ -64,7 +64,7 @@ pub(super) struct RaceArgs<const LEAST: u64 = 2> {
 
 impl<const LEAST: u64> RaceArgs<LEAST> {
     /// The pace, without the number of operations. Refuses peers that the devices cannot have.
-    pub(super) fn pace(&self, kind: DeviceKind, on_our_buffers: bool) -> Result<Pace, Failure> {
+    pub(super) fn pace(&self, kind: DeviceKind, on_our_buffers: bool) -> Result<Pace, CommandFailure> {
         let check = if on_our_buffers { competitor::check_on_our_buffers } else { competitor::check };
         let graph = (self.graph || !self.eager).then_some(Mode::Graph);
         Ok(Pace {
@@ -127,7 +127,7 @@ pub(super) struct OutputArgs {
 
 impl OutputArgs {
     /// Checks the output file. Called before the work.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    pub(super) fn check(&self) -> Result<(), CommandFailure> {
         self.output.as_deref().map_or(Ok(()), |path| target::check_written("--output", path))
     }
 }

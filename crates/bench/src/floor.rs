@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use symmetra::Communicator;
 
 use super::flags::{BenchRanks, LaunchArgs, OutputArgs};
-use super::limits::{self, Line, Times};
-use super::report::{Place, Ran};
+use super::limits::{self, LimitLine, LimitTimes};
+use super::report::{Ran, RunSite};
 use harness::comparison::repeats::Repeats;
 use harness::comparison::turns::Turns;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::ranks::{Say, Task};
 
 /// Times of the hardware: an empty graph node, a barrier, copies and stores to peers, a kernel's accesses to a peer's
@@ -54,64 +54,64 @@ pub(crate) struct Floor {
 
 /// The measurements of a rank.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Found {
-    times: Times,
+pub(crate) struct FloorMeasurement {
+    times: LimitTimes,
     heap: Vec<heap::Measured>,
 }
 
 impl Task for Floor {
     const NAME: &'static str = "floor";
-    type Found = Found;
+    type Found = FloorMeasurement;
 
     fn heap_bytes(&self) -> u64 {
         4 * (64 << 10) + 2 * self.bytes + heap::heap_bytes(self.bytes)
     }
 
-    fn run(&self, communicator: &Communicator, say: Say<'_, Found>) -> Result<(), Failure> {
+    fn run(&self, communicator: &Communicator, say: Say<'_, FloorMeasurement>) -> Result<(), CommandFailure> {
         Turns::open(communicator, communicator, self.launches, |turns| {
-            let times = Times::measure(communicator, turns)?;
+            let times = LimitTimes::measure(communicator, turns)?;
             let heap = heap::measure(communicator, turns, self.bytes, self.seed)?;
-            say(Found { times, heap })
+            say(FloorMeasurement { times, heap })
         })
     }
 }
 
 /// Why lines were not measured.
-fn skipped(lines: &[Line]) -> String {
-    let why = |line: &Line| line.skipped.as_ref().map(|why| format!("\n{}: not measured, {why}", line.name));
+fn skipped(lines: &[LimitLine]) -> String {
+    let why = |line: &LimitLine| line.skipped.as_ref().map(|why| format!("\n{}: not measured, {why}", line.name));
     lines.iter().filter_map(why).collect()
 }
 
 /// Fails if any word was wrong.
-fn verdict(lines: &[Line], seed: u64) -> Result<(), Failure> {
-    let wrong = |line: &Line| line.wrong.filter(|wrong| *wrong > 0).map(|wrong| (line.name, wrong));
+fn verdict(lines: &[LimitLine], seed: u64) -> Result<(), CommandFailure> {
+    let wrong = |line: &LimitLine| line.wrong.filter(|wrong| *wrong > 0).map(|wrong| (line.name, wrong));
     match lines.iter().find_map(wrong) {
         None => Ok(()),
-        Some((name, wrong)) => Err(Failure::failed(format!("{name}: {wrong} words are wrong (seed {seed})"))),
+        Some((name, wrong)) => Err(CommandFailure::failed(format!("{name}: {wrong} words are wrong (seed {seed})"))),
     }
 }
 
 /// The object that `--json` writes.
 #[derive(Serialize)]
-struct Report<'a> {
+struct FloorReport<'a> {
     #[serde(flatten)]
     ran: Ran,
     bytes: u64,
     launches: u32,
     seed: u64,
-    floor: &'a [Line],
+    floor: &'a [LimitLine],
 }
 
 /// Runs the command.
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     args.output.check()?;
-    let place = Place::new(&args.ranks)?;
-    let (bytes, seed, launches) = (Times::bytes(place.kind), args.launches.seed(), args.launches.repeats());
+    let place = RunSite::new(&args.ranks)?;
+    let (bytes, seed, launches) = (LimitTimes::bytes(place.kind), args.launches.seed(), args.launches.repeats());
     place.note("floor of the hardware", seed)?;
     let found = place.collect(Floor { launches, bytes, seed })?;
     let mut lines = limits::lines(&found.iter().map(|found| &found.times).collect::<Vec<_>>());
     lines.extend(heap::lines(&found.iter().map(|found| found.heap.as_slice()).collect::<Vec<_>>(), bytes));
-    let report = Report { ran: place.ran(), bytes, launches: launches.timed, seed, floor: &lines };
+    let report = FloorReport { ran: place.ran(), bytes, launches: launches.timed, seed, floor: &lines };
     let below = skipped(&lines);
     place.write(&args.output, "Hardware floor", &limits::columns(&lines), &lines, (&below, &report))?;
     verdict(&lines, seed)

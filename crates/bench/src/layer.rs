@@ -19,10 +19,10 @@ use symmetra::{DeviceKind, RmsNorm};
 use super::driver;
 use super::flags::RaceArgs;
 use super::pace::Pace;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::names::distinct;
-use shape::Shape;
-use way::{ALL, Way};
+use shape::LayerShape;
+use way::{ALL, LayerWay};
 
 /// The norm of every candidate.
 const NORM: RmsNorm = RmsNorm::new(1e-5);
@@ -94,22 +94,22 @@ pub(super) struct Args {
 
     /// Our strategies, separated by commas [default: all]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
-    way: Vec<Way>,
+    way: Vec<LayerWay>,
 }
 
 /// The candidates and the numbers of tokens.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LayerRace {
-    shape: Shape,
+    shape: LayerShape,
     tokens: Vec<usize>,
     /// Layers of a launch.
     layers: u32,
-    ways: Vec<Way>,
+    ways: Vec<LayerWay>,
     pace: Pace,
 }
 
 impl LayerRace {
-    fn new(args: &Args, kind: DeviceKind, pace: Pace) -> Result<Self, Failure> {
+    fn new(args: &Args, kind: DeviceKind, pace: Pace) -> Result<Self, CommandFailure> {
         // A CPU takes minutes for a layer of the model.
         let (tokens, hidden, intermediate, layers): (&[u64], _, _, _) = match kind {
             DeviceKind::Host => (&[1, 16], 1024, 3584, 1),
@@ -117,7 +117,7 @@ impl LayerRace {
         };
         let tokens = if args.tokens.is_empty() { tokens } else { &args.tokens };
         let race = Self {
-            shape: Shape {
+            shape: LayerShape {
                 hidden: args.hidden.unwrap_or(hidden) as usize,
                 heads: args.heads as usize,
                 kv_heads: args.kv_heads as usize,
@@ -127,7 +127,7 @@ impl LayerRace {
             layers: args.layers.unwrap_or(layers),
             ways: match args.way.as_slice() {
                 [] => ALL.to_vec(),
-                named => distinct("--way", named, Way::name, |_| Ok(()))?,
+                named => distinct("--way", named, LayerWay::name, |_| Ok(()))?,
             },
             pace,
         };
@@ -137,11 +137,11 @@ impl LayerRace {
     }
 
     /// Refuses numbers of tokens that no strategy can run.
-    fn check_shares(&self) -> Result<(), Failure> {
+    fn check_shares(&self) -> Result<(), CommandFailure> {
         let all_share = self.ways.iter().all(|way| way.shares());
         let ranks = self.pace.ranks;
         match self.tokens.iter().find(|tokens| !tokens.is_multiple_of(ranks)) {
-            Some(tokens) if all_share => Err(Failure::usage(format!(
+            Some(tokens) if all_share => Err(CommandFailure::usage(format!(
                 "--tokens: {tokens} rows have no equal shares for {ranks} ranks, and every --way needs such shares"
             ))),
             _ => Ok(()),
@@ -150,6 +150,6 @@ impl LayerRace {
 }
 
 /// Runs the command.
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     driver::run(&args.race, None, |kind, pace| LayerRace::new(args, kind, pace))
 }

@@ -5,13 +5,13 @@ use symmetra::{Capture, Communicator, DeviceKind, SymmetricBuffer};
 
 use harness::columns::{self, Column};
 use harness::comparison::turns::Turns;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::statistics::{median, slowest};
 use harness::table::Table;
 
 /// One rank's times of one operation, for every launch.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Times {
+pub(crate) struct LimitTimes {
     bytes: u64,
     /// Times in the order of [`QUANTITIES`].
     times_us: Vec<Vec<f64>>,
@@ -21,12 +21,12 @@ pub(crate) struct Times {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Quantity {
     words: &'static str,
-    kind: Kind,
+    kind: LimitKind,
     all: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum LimitKind {
     EmptyNode,
     Barrier,
     Copy,
@@ -34,19 +34,19 @@ enum Kind {
 }
 
 const QUANTITIES: [Quantity; 6] = [
-    Quantity { words: "empty kernel, one graph node to the next", kind: Kind::EmptyNode, all: false },
-    Quantity { words: "barrier of all ranks, 1 block", kind: Kind::Barrier, all: false },
-    Quantity { words: "copy engine to the next rank", kind: Kind::Copy, all: false },
-    Quantity { words: "copy engine to all ranks, one after the other", kind: Kind::Copy, all: true },
-    Quantity { words: "16-byte stores to the next rank", kind: Kind::Store, all: false },
-    Quantity { words: "16-byte stores to all ranks at once", kind: Kind::Store, all: true },
+    Quantity { words: "empty kernel, one graph node to the next", kind: LimitKind::EmptyNode, all: false },
+    Quantity { words: "barrier of all ranks, 1 block", kind: LimitKind::Barrier, all: false },
+    Quantity { words: "copy engine to the next rank", kind: LimitKind::Copy, all: false },
+    Quantity { words: "copy engine to all ranks, one after the other", kind: LimitKind::Copy, all: true },
+    Quantity { words: "16-byte stores to the next rank", kind: LimitKind::Store, all: false },
+    Quantity { words: "16-byte stores to all ranks at once", kind: LimitKind::Store, all: true },
 ];
 
 impl Quantity {
     /// Operations of one graph.
     fn operations(self, device: DeviceKind) -> usize {
         match (self.kind, device) {
-            (Kind::EmptyNode | Kind::Barrier, _) => 40,
+            (LimitKind::EmptyNode | LimitKind::Barrier, _) => 40,
             (_, DeviceKind::Cuda) => 8,
             _ => 2,
         }
@@ -55,7 +55,7 @@ impl Quantity {
     /// Messages that a rank sends in one operation.
     fn messages(self, ranks: usize) -> usize {
         match self.kind {
-            Kind::EmptyNode | Kind::Barrier => 0,
+            LimitKind::EmptyNode | LimitKind::Barrier => 0,
             _ => {
                 if self.all {
                     ranks - 1
@@ -83,15 +83,15 @@ impl<'a> Buffers<'a> {
         let right = |distance: usize| (communicator.rank() + distance) % ranks;
         let peers: Vec<usize> = (1..=quantity.messages(ranks)).map(right).collect();
         match quantity.kind {
-            Kind::EmptyNode => communicator.probe_launches(1, 32, 1, capture),
-            Kind::Barrier => self.meeting.signals().barrier(0, capture),
-            Kind::Copy => peers.iter().try_for_each(|peer| communicator.put(from, to, *peer, capture)),
-            Kind::Store => communicator.probe_stores(from, to, &peers, capture),
+            LimitKind::EmptyNode => communicator.probe_launches(1, 32, 1, capture),
+            LimitKind::Barrier => self.meeting.signals().barrier(0, capture),
+            LimitKind::Copy => peers.iter().try_for_each(|peer| communicator.put(from, to, *peer, capture)),
+            LimitKind::Store => communicator.probe_stores(from, to, &peers, capture),
         }
     }
 }
 
-impl Times {
+impl LimitTimes {
     /// Size of a message: large enough for bandwidth.
     pub(super) fn bytes(kind: DeviceKind) -> u64 {
         match kind {
@@ -101,7 +101,7 @@ impl Times {
     }
 
     /// One rank's part. Collective; blocks.
-    pub(super) fn measure(communicator: &Communicator, turns: &Turns<'_>) -> Result<Self, Failure> {
+    pub(super) fn measure(communicator: &Communicator, turns: &Turns<'_>) -> Result<Self, CommandFailure> {
         let kind = communicator.device().kind();
         let bytes = Self::bytes(kind);
         let elems = bytes as usize / size_of::<f32>();
@@ -121,7 +121,7 @@ impl Times {
 
 /// One line of the floor.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Line {
+pub(super) struct LimitLine {
     pub(super) name: &'static str,
     /// Absent where the line was not measured.
     pub(super) time_us: Option<f64>,
@@ -136,32 +136,32 @@ pub(super) struct Line {
 }
 
 /// Combines the measurements of all ranks.
-pub(super) fn lines(floors: &[&Times]) -> Vec<Line> {
+pub(super) fn lines(floors: &[&LimitTimes]) -> Vec<LimitLine> {
     let line = |(number, quantity): (usize, &Quantity)| {
         let times = floors.iter().filter_map(|floor| floor.times_us.get(number)).map(Vec::as_slice);
         let time_us = median(slowest(times));
         let sent = quantity.messages(floors.len()) as f64 * floors.first().map_or(0, |floor| floor.bytes) as f64;
         let gbps = (sent > 0.0 && time_us > 0.0).then(|| sent / time_us / 1e3);
-        Line { name: quantity.words, time_us: Some(time_us), gbps, wrong: None, skipped: None }
+        LimitLine { name: quantity.words, time_us: Some(time_us), gbps, wrong: None, skipped: None }
     };
     QUANTITIES.iter().enumerate().map(line).collect()
 }
 
 /// The columns, with one for wrong words where any line has such words.
-pub(super) fn columns(lines: &[Line]) -> Vec<Column<Line>> {
+pub(super) fn columns(lines: &[LimitLine]) -> Vec<Column<LimitLine>> {
     let mut columns = vec![
-        Column::text("floor", |line: &Line| line.name.to_owned()),
-        Column::number("time us", 2, |line: &Line| line.time_us),
-        Column::number("GB/s a rank", 1, |line: &Line| line.gbps),
+        Column::text("floor", |line: &LimitLine| line.name.to_owned()),
+        Column::number("time us", 2, |line: &LimitLine| line.time_us),
+        Column::number("GB/s a rank", 1, |line: &LimitLine| line.gbps),
     ];
     if lines.iter().any(|line| line.wrong.is_some()) {
-        columns.push(Column::number("wrong", 0, |line: &Line| line.wrong.map(|wrong| wrong as f64)));
+        columns.push(Column::number("wrong", 0, |line: &LimitLine| line.wrong.map(|wrong| wrong as f64)));
     }
     columns
 }
 
 /// The table of the text output.
-pub(super) fn table(lines: &[Line]) -> Table {
+pub(super) fn table(lines: &[LimitLine]) -> Table {
     columns::table(&columns(lines), lines)
 }
 

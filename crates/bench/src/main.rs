@@ -25,10 +25,10 @@ use std::process::ExitCode;
 use clap::Parser;
 use symmetra::Algorithm;
 
-use collective::{AllReduceArgs, CollectiveRace, ExchangeArgs};
+use collective::{AllReduceRaceArgs, CollectiveRace, ExchangeRaceArgs};
 use floor::Floor;
-use harness::collective::Collective;
-use harness::failure::Failure;
+use harness::collective::CollectiveCommand;
+use harness::failure::CommandFailure;
 use harness::program;
 use harness::ranks::{RankProcess, Task};
 use layer::LayerRace;
@@ -50,16 +50,16 @@ use race::{Race, Raced};
     after_help = program::AFTER_HELP
 )]
 enum Command {
-    AllReduce(AllReduceArgs),
+    AllReduce(AllReduceRaceArgs),
     AllReduceNorm(norm::Args),
     /// All-gather compared with other libraries
-    AllGather(ExchangeArgs),
+    AllGather(ExchangeRaceArgs),
     /// Reduce-scatter (sum) compared with other libraries
-    ReduceScatter(ExchangeArgs),
+    ReduceScatter(ExchangeRaceArgs),
     /// All-to-all compared with other libraries
-    AllToAll(ExchangeArgs),
+    AllToAll(ExchangeRaceArgs),
     /// Broadcast compared with other libraries
-    Broadcast(ExchangeArgs),
+    Broadcast(ExchangeRaceArgs),
     Layer(layer::Args),
     Matmul(matmul::Args),
     Moe(moe::Args),
@@ -73,7 +73,7 @@ enum Command {
 }
 
 /// Does the part of one rank of the command that started this process.
-fn rank() -> Result<(), Failure> {
+fn rank() -> Result<(), CommandFailure> {
     let rank = RankProcess::begin()?;
     match rank.task() {
         CollectiveRace::NAME => rank.work::<Raced<CollectiveRace>>(),
@@ -90,7 +90,7 @@ fn rank() -> Result<(), Failure> {
     }
 }
 
-fn run(command: Command) -> Result<(), Failure> {
+fn run(command: Command) -> Result<(), CommandFailure> {
     // The command that started a rank has warned already.
     if !matches!(command, Command::Rank) {
         symmetra::environment::warn_of_variables();
@@ -98,10 +98,10 @@ fn run(command: Command) -> Result<(), Failure> {
     match &command {
         Command::AllReduce(args) => args.run(),
         Command::AllReduceNorm(args) => norm::run(args),
-        Command::AllGather(args) => args.args.run(Collective::AllGather, Algorithm::Auto),
-        Command::ReduceScatter(args) => args.args.run(Collective::ReduceScatter, Algorithm::Auto),
-        Command::AllToAll(args) => args.args.run(Collective::AllToAll, Algorithm::Auto),
-        Command::Broadcast(args) => args.args.run(Collective::Broadcast, Algorithm::Auto),
+        Command::AllGather(args) => args.args.run(CollectiveCommand::AllGather, Algorithm::Auto),
+        Command::ReduceScatter(args) => args.args.run(CollectiveCommand::ReduceScatter, Algorithm::Auto),
+        Command::AllToAll(args) => args.args.run(CollectiveCommand::AllToAll, Algorithm::Auto),
+        Command::Broadcast(args) => args.args.run(CollectiveCommand::Broadcast, Algorithm::Auto),
         Command::Layer(args) => layer::run(args),
         Command::Matmul(args) => matmul::run(args),
         Command::Moe(args) => moe::run(args),

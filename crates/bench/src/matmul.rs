@@ -18,10 +18,10 @@ use super::driver;
 use super::flags::{OperationsArgs, RaceArgs};
 use super::pace::Pace;
 use harness::buffer::BUFFER_BYTES;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::names::{self, distinct};
-use layers::{Fusion, Layer, MOST, Model, Sizes};
-use numbers::{Precision, Scales};
+use layers::{Fusion, GemmLayer, GemmSizes, MOST, Model};
+use numbers::{FactorScales, Precision};
 
 /// All-gather + matmul, matmul + reduce-scatter and matmul + all-reduce: time, schedule, ratio to the best peer.
 ///
@@ -73,16 +73,16 @@ pub(super) struct Args {
     tokens: Vec<u64>,
 
     /// M, K and N of all ranks together; may be given several times
-    #[arg(long, value_name = "M,K,N", value_parser = |text: &str| text.parse::<Sizes>())]
-    shape: Vec<Sizes>,
+    #[arg(long, value_name = "M,K,N", value_parser = |text: &str| text.parse::<GemmSizes>())]
+    shape: Vec<GemmSizes>,
 
     /// Type of the factors; f8 is e4m3, with results of bf16
     #[arg(long, value_enum, default_value_t = Precision::Bf16)]
     dtype: Precision,
 
     /// Scales of factors of f8
-    #[arg(long, value_enum, default_value_t = Scales::None)]
-    scaling: Scales,
+    #[arg(long, value_enum, default_value_t = FactorScales::None)]
+    scaling: FactorScales,
 
     /// Schedules of our plans, separated by commas [default: auto,sequence, and pipeline where the layer supports it]
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = names::parser::<Way>(Way::ALL.map(Way::name)))]
@@ -97,8 +97,8 @@ pub(super) struct Args {
 pub(crate) struct MatmulRace {
     fusion: Fusion,
     precision: Precision,
-    scales: Scales,
-    layers: Vec<Layer>,
+    scales: FactorScales,
+    layers: Vec<GemmLayer>,
     #[serde(with = "names::by_name_each")]
     ways: Vec<Way>,
     /// Whether the user named the schedules: then a layer must support all of them.
@@ -115,7 +115,7 @@ struct Elems {
 }
 
 impl MatmulRace {
-    fn new(args: &Args, kind: DeviceKind, pace: Pace) -> Result<Self, Failure> {
+    fn new(args: &Args, kind: DeviceKind, pace: Pace) -> Result<Self, CommandFailure> {
         let race = Self {
             fusion: args.collective,
             precision: args.dtype,
@@ -129,12 +129,12 @@ impl MatmulRace {
             pace: Pace { operations: args.operations.operations, ..pace },
         };
         for layer in &race.layers {
-            race.product(layer).check().map_err(|error| Failure::usage(format!("{}: {error}", layer.name)))?;
+            race.product(layer).check().map_err(|error| CommandFailure::usage(format!("{}: {error}", layer.name)))?;
         }
         Ok(race)
     }
 
-    fn product(&self, layer: &Layer) -> Product {
+    fn product(&self, layer: &GemmLayer) -> Product {
         let mut product = Product::new(layer.inner, layer.columns, self.precision.numeric());
         product.scaling = self.scales.scaling();
         product
@@ -146,7 +146,7 @@ impl MatmulRace {
     }
 
     /// Ranks with fewer rows have as many elements as the ranks with most rows: symmetric buffers are equally long.
-    fn elems(&self, layer: &Layer) -> Elems {
+    fn elems(&self, layer: &GemmLayer) -> Elems {
         let most = layer.tokens.div_ceil(self.pace.ranks);
         let moved = layer.moved_elems(self.fusion);
         let sums = self.fusion.sums();
@@ -160,7 +160,7 @@ impl MatmulRace {
 
     /// Symmetric memory of a layer: operands, the gathered rows or sums of each plan, the result and the part of a plan
     /// of two steps, and the staging of copy engines.
-    fn layer_bytes(&self, layer: &Layer) -> u64 {
+    fn layer_bytes(&self, layer: &GemmLayer) -> u64 {
         let product = self.product(layer);
         let [factor, result] = [product.numeric.dtypes()[0].bytes(), product.result.bytes()];
         let Elems { left, gathered, partial, result: results } = self.elems(layer);
@@ -173,10 +173,10 @@ impl MatmulRace {
 }
 
 /// The requested layers, or all of a model.
-fn layers(args: &Args, kind: DeviceKind, ranks: usize) -> Result<Vec<Layer>, Failure> {
+fn layers(args: &Args, kind: DeviceKind, ranks: usize) -> Result<Vec<GemmLayer>, CommandFailure> {
     let fusion = args.collective;
     if !args.shape.is_empty() {
-        return args.shape.iter().map(|sizes| Layer::of("shape", *sizes, fusion, ranks)).collect();
+        return args.shape.iter().map(|sizes| GemmLayer::of("shape", *sizes, fusion, ranks)).collect();
     }
     let tokens: Vec<usize> = match (args.tokens.as_slice(), kind) {
         ([], DeviceKind::Host) => vec![1, 16],
@@ -184,13 +184,13 @@ fn layers(args: &Args, kind: DeviceKind, ranks: usize) -> Result<Vec<Layer>, Fai
         (named, _) => named.iter().map(|tokens| *tokens as usize).collect(),
     };
     let (Some(inner), Some(columns)) = (args.inner, args.columns) else {
-        return Layer::of_model(args.model.unwrap_or(Model::Llama370b), &tokens, fusion, ranks);
+        return GemmLayer::of_model(args.model.unwrap_or(Model::Llama370b), &tokens, fusion, ranks);
     };
-    let sizes = |tokens: &usize| Sizes([*tokens, inner as usize, columns as usize]);
-    tokens.iter().map(|tokens| Layer::of("shape", sizes(tokens), fusion, ranks)).collect()
+    let sizes = |tokens: &usize| GemmSizes([*tokens, inner as usize, columns as usize]);
+    tokens.iter().map(|tokens| GemmLayer::of("shape", sizes(tokens), fusion, ranks)).collect()
 }
 
 /// Runs the command.
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     driver::run(&args.race, None, |kind, pace| MatmulRace::new(args, kind, pace))
 }

@@ -21,11 +21,11 @@ use super::driver;
 use super::flags::{OperationsArgs, RaceArgs};
 use super::pace::Pace;
 use harness::buffer::BUFFER_BYTES;
-use harness::experts::{Layout, Shape, Way, Wire};
-use harness::failure::Failure;
+use harness::experts::{ExpertShape, RowExchange, RowOrder, RowWire};
+use harness::failure::CommandFailure;
 use harness::names::distinct;
-use operands::Operands;
-use oracle::Oracle;
+use operands::MoeOperands;
+use oracle::MoeOracle;
 use routes::{Routes, Traffic};
 pub(crate) use split::MoeSplit;
 
@@ -67,8 +67,8 @@ pub(super) struct Args {
     race: RaceArgs,
 
     /// The layer: deepseek (256,8,7168), mixtral (8,2,4096), or experts, experts of a token and elements of a row
-    #[arg(long, default_value = "deepseek", value_name = "E,K,H", value_parser = |text: &str| text.parse::<Shape>())]
-    shape: Shape,
+    #[arg(long, default_value = "deepseek", value_name = "E,K,H", value_parser = |text: &str| text.parse::<ExpertShape>())]
+    shape: ExpertShape,
 
     /// Numbers of tokens of a rank: decode is 1, 2, 4 to 128, or 1, 4 and 16 on the CPU; prefill is 4096 [default: decode]
     #[arg(long, value_enum, conflicts_with = "tokens")]
@@ -79,16 +79,16 @@ pub(super) struct Args {
     tokens: Vec<u64>,
 
     /// How rows travel to experts; results are bf16
-    #[arg(long, value_enum, default_value_t = Wire::F8)]
-    wire: Wire,
+    #[arg(long, value_enum, default_value_t = RowWire::F8)]
+    wire: RowWire,
 
     /// The order of received rows [default: padded to 128 tokens, by-rank beyond]
     #[arg(long, value_enum)]
-    layout: Option<Layout>,
+    layout: Option<RowOrder>,
 
     /// Our methods, separated by commas
     #[arg(long, value_enum, value_delimiter = ',', default_value = "auto", value_name = "LIST")]
-    method: Vec<Way>,
+    method: Vec<RowExchange>,
 
     /// Which experts tokens go to: uniform; zipf, where few experts are popular; one, the same first experts for all; or a
     /// file of i32 or i64, [ranks, tokens, experts of a token], where -1 is no expert
@@ -140,12 +140,12 @@ impl Load {
 /// The candidates and the numbers of tokens.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct MoeRace {
-    shape: Shape,
+    shape: ExpertShape,
     tokens: Vec<usize>,
-    wire: Wire,
+    wire: RowWire,
     /// The layout; `None`: by the number of tokens.
-    layout: Option<Layout>,
-    methods: Vec<Way>,
+    layout: Option<RowOrder>,
+    methods: Vec<RowExchange>,
     traffic: Traffic,
     pace: Pace,
     /// Bytes of the symmetric heap.
@@ -153,7 +153,7 @@ pub(crate) struct MoeRace {
 }
 
 impl MoeRace {
-    fn new(args: &Args, kind: DeviceKind, pace: Pace) -> Result<Self, Failure> {
+    fn new(args: &Args, kind: DeviceKind, pace: Pace) -> Result<Self, CommandFailure> {
         let (ranks, group) = (pace.ranks, Config::default());
         // Checked before any allocation whose size follows from the settings.
         expert_bytes(ranks, &group, &args.shape.config(1)).map_err(refused)?;
@@ -164,9 +164,9 @@ impl MoeRace {
             wire: args.wire,
             layout: args.layout,
             methods: if args.split {
-                vec![Way::Packets]
+                vec![RowExchange::Packets]
             } else {
-                distinct("--method", &args.method, Way::name, |_| Ok(()))?
+                distinct("--method", &args.method, RowExchange::name, |_| Ok(()))?
             },
             traffic,
             pace: Pace { operations: args.operations.operations, ..pace },
@@ -175,9 +175,9 @@ impl MoeRace {
         for tokens in race.tokens.clone() {
             expert_bytes(ranks, &group, &race.shape.config(tokens)).map_err(refused)?;
             let routes = race.routes(tokens);
-            let oracle = Oracle::new(race.shape, race.layout(tokens), &routes);
+            let oracle = MoeOracle::new(race.shape, race.layout(tokens), &routes);
             if race.layout(tokens).is_by_token() {
-                race.heap_bytes += Operands::shared_bytes(race.shape, race.wire, oracle.most);
+                race.heap_bytes += MoeOperands::shared_bytes(race.shape, race.wire, oracle.most);
             }
             for config in race.configs(&oracle, tokens) {
                 expert_method(kind, ranks, true, &group, &config).map_err(refused)?;
@@ -187,8 +187,8 @@ impl MoeRace {
         Ok(race)
     }
 
-    fn layout(&self, tokens: usize) -> Layout {
-        self.layout.unwrap_or(if tokens <= DECODE { Layout::Padded } else { Layout::ByRank })
+    fn layout(&self, tokens: usize) -> RowOrder {
+        self.layout.unwrap_or(if tokens <= DECODE { RowOrder::Padded } else { RowOrder::ByRank })
     }
 
     fn routes(&self, tokens: usize) -> Routes {
@@ -196,8 +196,8 @@ impl MoeRace {
     }
 
     /// The settings of the experts of every method, with room for all received rows.
-    fn configs(&self, oracle: &Oracle, tokens: usize) -> Vec<ExpertConfig> {
-        let setting = |way: &Way| {
+    fn configs(&self, oracle: &MoeOracle, tokens: usize) -> Vec<ExpertConfig> {
+        let setting = |way: &RowExchange| {
             let mut config = self.shape.config(tokens);
             config.wire = self.wire.setting();
             config.layout = self.layout(tokens).setting(oracle.room);
@@ -221,12 +221,12 @@ impl MoeRace {
 }
 
 /// The error for a requested setting that the library refuses.
-fn refused(error: symmetra::Error) -> Failure {
-    Failure::usage(error.to_string())
+fn refused(error: symmetra::Error) -> CommandFailure {
+    CommandFailure::usage(error.to_string())
 }
 
 /// The numbers of tokens: the requested numbers, else all tokens of a file, else those of the phase.
-fn tokens(args: &Args, traffic: &Traffic, kind: DeviceKind) -> Result<Vec<usize>, Failure> {
+fn tokens(args: &Args, traffic: &Traffic, kind: DeviceKind) -> Result<Vec<usize>, CommandFailure> {
     let named: Vec<usize> = args.tokens.iter().map(|tokens| *tokens as usize).collect();
     match traffic {
         Traffic::Given { tokens, .. } if named.is_empty() && args.phase.is_none() => Ok(vec![*tokens]),
@@ -234,7 +234,7 @@ fn tokens(args: &Args, traffic: &Traffic, kind: DeviceKind) -> Result<Vec<usize>
             let asked = if named.is_empty() { args.phase.unwrap_or(Load::Decode).tokens(kind) } else { named };
             match asked.iter().find(|asked| *asked > tokens) {
                 Some(more) => {
-                    Err(Failure::usage(format!("{more} tokens were asked for, but {name} has {tokens} a rank")))
+                    Err(CommandFailure::usage(format!("{more} tokens were asked for, but {name} has {tokens} a rank")))
                 }
                 None => Ok(asked),
             }
@@ -245,7 +245,7 @@ fn tokens(args: &Args, traffic: &Traffic, kind: DeviceKind) -> Result<Vec<usize>
 }
 
 /// Runs the command.
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     if args.split {
         return split::run(args);
     }

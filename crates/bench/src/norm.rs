@@ -13,20 +13,18 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use symmetra::{Algorithm, Dtype, RmsNorm, ScaleLayout};
+use symmetra::{Algorithm, Dtype, ScaleLayout};
 
 use super::driver;
 use super::flags::{OperationsArgs, RaceArgs};
 use super::pace::Pace;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::form::{self, Form, MOST_HIDDEN};
 use harness::names::{self, distinct};
+use harness::norms::NormKind;
 use reference::quantised::Format;
 
-/// The norm of every candidate.
-pub(super) const NORM: RmsNorm = RmsNorm::new(1e-6);
-
-/// All-reduce with residual and norm (RMSNorm): time, cost of the norm, ratio to the best peer.
+/// All-reduce with residual and norm (RMSNorm or LayerNorm): time, cost of the norm, ratio to the best peer.
 ///
 /// All candidates run in the same processes. The residual is summed in place, and the norm has an output of its own. In
 /// addition to the candidates of --algorithm, our operation runs on the same bytes without its norm, so that the
@@ -54,6 +52,7 @@ Examples:
   symmetra-bench all-reduce-norm --ranks 4 --hidden 8192 --tokens 1,4,16,64,256,1024 --against nccl
   symmetra-bench all-reduce-norm --algorithm auto,one-shot-sentinel,two-shot-sentinel,apart --json
   symmetra-bench all-reduce-norm --quantise per-token-e4m3 --tokens 1,16 --algorithm auto,apart
+  symmetra-bench all-reduce-norm --norm layer --algorithm auto,apart
   symmetra-bench all-reduce-norm --op reduce-scatter-all-gather --tokens 1024 --algorithm auto,apart
   symmetra-bench all-reduce-norm --ranks 2 --hidden 2880 --eager --output out.json")]
 pub(super) struct Args {
@@ -62,8 +61,8 @@ pub(super) struct Args {
 
     /// Our candidates, separated by commas: `auto` is the library's choice, the sentinel algorithms norm in their
     /// kernel, others sum before a kernel that norms; `apart` is single calls by the library's choice and that kernel
-    #[arg(long, value_delimiter = ',', default_value = "auto", value_name = "WAYS", value_parser = names::parser::<Way>(Way::all().map(Way::name)))]
-    algorithm: Vec<Way>,
+    #[arg(long, value_delimiter = ',', default_value = "auto", value_name = "WAYS", value_parser = names::parser::<NormWay>(NormWay::all().map(NormWay::name)))]
+    algorithm: Vec<NormWay>,
 
     /// Elements of a row
     #[arg(long, default_value_t = 8192, value_parser = clap::value_parser!(u64).range(1..=MOST_HIDDEN))]
@@ -76,6 +75,10 @@ pub(super) struct Args {
     /// Which rows a rank norms and keeps: all rows; its share; or its share, gathering all normed rows
     #[arg(long, value_enum, default_value_t = Form::AllReduce)]
     op: Form,
+
+    /// The norm of every candidate: RMSNorm, or LayerNorm with a bias
+    #[arg(long, value_enum, default_value_t = NormKind::Rms)]
+    norm: NormKind,
 
     /// Write normed rows only in a narrow format, as `symmetra all-reduce-norm --quantise` names it
     #[arg(long, value_name = "FORMAT", value_parser = |name: &str| name.parse::<Format>())]
@@ -92,14 +95,14 @@ pub(super) struct Args {
 /// How our library sums and norms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "&'static str", try_from = "String")]
-pub(super) enum Way {
+pub(super) enum NormWay {
     /// One call, by this algorithm.
     Call(Algorithm),
     /// Single calls by the library's choice, and a kernel that norms.
     Apart,
 }
 
-impl Way {
+impl NormWay {
     fn all() -> impl Iterator<Item = Self> {
         [Algorithm::Auto].into_iter().chain(Algorithm::ALL).map(Self::Call).chain([Self::Apart])
     }
@@ -112,13 +115,13 @@ impl Way {
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for NormWay {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.name())
     }
 }
 
-impl FromStr for Way {
+impl FromStr for NormWay {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
@@ -126,13 +129,13 @@ impl FromStr for Way {
     }
 }
 
-impl From<Way> for &'static str {
-    fn from(way: Way) -> Self {
+impl From<NormWay> for &'static str {
+    fn from(way: NormWay) -> Self {
         way.name()
     }
 }
 
-impl TryFrom<String> for Way {
+impl TryFrom<String> for NormWay {
     type Error = String;
 
     fn try_from(name: String) -> Result<Self, String> {
@@ -144,13 +147,14 @@ impl TryFrom<String> for Way {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct NormRace {
     op: Form,
+    norm: NormKind,
     #[serde(with = "names::by_name")]
     dtype: Dtype,
     hidden: usize,
     #[serde(with = "names::by_name_if_any")]
     quantise: Option<Format>,
     tokens: Vec<usize>,
-    ways: Vec<Way>,
+    ways: Vec<NormWay>,
     pace: Pace,
 }
 
@@ -158,15 +162,16 @@ pub(crate) struct NormRace {
 const UNQUANTISED: &str = "unquantised";
 
 impl NormRace {
-    fn new(args: &Args, pace: Pace) -> Result<Self, Failure> {
+    fn new(args: &Args, pace: Pace) -> Result<Self, CommandFailure> {
         let usual = [1, 4, 16, 64, 256, 1024];
         let race = Self {
             op: args.op,
+            norm: args.norm,
             quantise: args.quantise,
             dtype: args.dtype,
             hidden: args.hidden as usize,
             tokens: args.op.tokens(args.dtype, &args.tokens, &usual, pace.ranks as u64)?,
-            ways: distinct("--algorithm", &args.algorithm, Way::name, |_| Ok(()))?,
+            ways: distinct("--algorithm", &args.algorithm, NormWay::name, |_| Ok(()))?,
             pace: Pace { operations: args.operations.operations, ..pace },
         };
         race.check_gathers()?;
@@ -174,12 +179,12 @@ impl NormRace {
     }
 
     /// Refuses formats whose shares are not contiguous, for candidates that gather with single all-gathers.
-    fn check_gathers(&self) -> Result<(), Failure> {
-        let apart = self.ways.contains(&Way::Apart).then_some("--algorithm apart");
+    fn check_gathers(&self) -> Result<(), CommandFailure> {
+        let apart = self.ways.contains(&NormWay::Apart).then_some("--algorithm apart");
         let gathering = apart.or((!self.pace.competitors.is_empty()).then_some("--against nccl"));
         match (self.op, self.quantise, gathering) {
             (Form::ReduceScatterAllGather, Some(format), Some(option)) if format.layout() != ScaleLayout::Rows => {
-                Err(Failure::usage(format!("{option}: all-gathers do not put scales of {format} together")))
+                Err(CommandFailure::usage(format!("{option}: all-gathers do not put scales of {format} together")))
             }
             _ => Ok(()),
         }
@@ -220,6 +225,6 @@ impl NormRace {
 }
 
 /// Runs the command.
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     driver::run(&args.race, None, |_, pace| NormRace::new(args, pace))
 }

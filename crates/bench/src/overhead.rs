@@ -8,10 +8,10 @@ use symmetra::half::bf16;
 use symmetra::{Communicator, Config, DeviceBuffer, Stream};
 
 use super::flags::{BenchRanks, OutputArgs};
-use super::report::{Place, Ran};
+use super::report::{Ran, RunSite};
 use harness::columns::Column;
 use harness::comparison::repeats::Repeats;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::ranks::{Say, Task};
 use harness::statistics::{median, slowest};
 
@@ -51,7 +51,7 @@ pub(crate) struct Overhead {
 
 /// One rank's host times of one call, for every round: of a bare launch, an all-reduce, a bound all-reduce, two bare launches of
 /// experts and a dispatch.
-pub(crate) type Cost = [Vec<f64>; 5];
+pub(crate) type HostTimes = [Vec<f64>; 5];
 
 const BYTES: usize = 1 << 10;
 /// Elements of a token that is dispatched.
@@ -69,14 +69,14 @@ impl Overhead {
 
 impl Task for Overhead {
     const NAME: &'static str = "overhead";
-    type Found = Cost;
+    type Found = HostTimes;
 
     fn heap_bytes(&self) -> u64 {
         // The experts are refused when they are made, if they are refused.
         4 * (64 << 10) + expert_bytes(self.ranks, &Config::default(), &self.experts()).unwrap_or(0)
     }
 
-    fn run(&self, communicator: &Communicator, say: Say<'_, Cost>) -> Result<(), Failure> {
+    fn run(&self, communicator: &Communicator, say: Say<'_, HostTimes>) -> Result<(), CommandFailure> {
         let stream = Stream::new(communicator.device())?;
         let input = communicator.symmetric::<bf16>(BYTES / size_of::<bf16>())?;
         let output = communicator.symmetric::<bf16>(BYTES / size_of::<bf16>())?;
@@ -101,7 +101,7 @@ impl Task for Overhead {
             communicator.synchronize(&stream)?;
             Ok::<_, symmetra::Error>(host_us)
         };
-        let mut cost = Cost::default();
+        let mut cost = HostTimes::default();
         for timed in self.rounds.runs() {
             for (times, enqueue) in cost.iter_mut().zip([&bare as &dyn Fn() -> _, &call, &bound, &bare_pair, &dispatch])
             {
@@ -115,7 +115,7 @@ impl Task for Overhead {
 
 /// The object that `--json` writes.
 #[derive(Serialize)]
-struct Report {
+struct OverheadReport {
     #[serde(flatten)]
     ran: Ran,
     bytes: usize,
@@ -133,7 +133,7 @@ struct Report {
     dispatch_overhead_us: f64,
 }
 
-impl Report {
+impl OverheadReport {
     /// The lines of the table: a name and microseconds.
     fn lines(&self) -> [(&'static str, f64); 8] {
         [
@@ -150,14 +150,14 @@ impl Report {
 }
 
 /// Runs the command.
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     args.output.check()?;
-    let place = Place::new(&args.ranks)?;
+    let place = RunSite::new(&args.ranks)?;
     let rounds = Repeats { timed: args.iterations, warmup: args.warmup };
     let costs = place.collect(Overhead { ranks: args.ranks.count(), calls: args.calls, rounds })?;
     let [bare_us, call_us, bound_us, bare_pair_us, dispatch_us] =
         [0, 1, 2, 3, 4].map(|kind| median(slowest(costs.iter().map(|cost| cost[kind].as_slice()))));
-    let report = Report {
+    let report = OverheadReport {
         ran: place.ran(),
         bytes: BYTES,
         calls: args.calls,

@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use symmetra::Communicator;
 
 use super::flags::{BenchRanks, LaunchArgs, OutputArgs};
-use super::report::{Place, Report, verdict};
+use super::report::{RaceReport, RunSite, verdict};
 use super::squares::usual_size;
 use harness::bytes;
-use harness::collective::Collective;
+use harness::collective::CollectiveCommand;
 use harness::columns::Column;
 use harness::comparison::repeats::Repeats;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::names::Mover;
 use harness::ranks::{Say, Task};
 use harness::statistics::{median, slowest};
@@ -35,7 +35,7 @@ pub(super) struct Args {
     ranks: BenchRanks,
 
     /// The collective that runs concurrently with the matmul
-    #[arg(long, default_value = "all-gather", value_parser = PossibleValuesParser::new(COLLECTIVES.map(Collective::name)))]
+    #[arg(long, default_value = "all-gather", value_parser = PossibleValuesParser::new(COLLECTIVES.map(CollectiveCommand::name)))]
     collective: String,
 
     /// Size of a rank's input: bytes, or with a unit. K, M, G, T and KiB, MiB, GiB, TiB are powers of 1024; KB, MB, GB,
@@ -59,12 +59,12 @@ pub(super) struct Args {
 }
 
 /// Collectives with a low-contention form.
-const COLLECTIVES: [Collective; 2] = [Collective::AllGather, Collective::ReduceScatter];
+const COLLECTIVES: [CollectiveCommand; 2] = [CollectiveCommand::AllGather, CollectiveCommand::ReduceScatter];
 
 /// The task: a collective concurrent with matmuls.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Overlap {
-    collective: Collective,
+    collective: CollectiveCommand,
     ranks: usize,
     /// Elements of the input.
     elems: usize,
@@ -77,7 +77,7 @@ pub(crate) struct Overlap {
 
 /// One rank's times, for every launch.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Times {
+pub(crate) struct OverlapTimes {
     matmul_us: Vec<f64>,
     /// Times of each kind, in the order of [`MOVERS`].
     kinds: Vec<KindTimes>,
@@ -98,15 +98,15 @@ const MOVERS: [&str; 2] = ["kernels", Mover::CopyEngine.name()];
 
 impl Task for Overlap {
     const NAME: &'static str = "overlap";
-    type Found = Times;
+    type Found = OverlapTimes;
 
     /// Both operands of the collective, its workspace, and the buffer in which the ranks meet.
     fn heap_bytes(&self) -> u64 {
-        let larger = if self.collective == Collective::AllGather { self.elems * self.ranks } else { self.elems };
+        let larger = if self.collective == CollectiveCommand::AllGather { self.elems * self.ranks } else { self.elems };
         4 * (64 << 10) + 3 * (2 * larger) as u64
     }
 
-    fn run(&self, communicator: &Communicator, say: Say<'_, Times>) -> Result<(), Failure> {
+    fn run(&self, communicator: &Communicator, say: Say<'_, OverlapTimes>) -> Result<(), CommandFailure> {
         say(rank::times(self, communicator)?)
     }
 }
@@ -125,7 +125,7 @@ struct KindRow {
 }
 
 impl KindRow {
-    fn new(kind: usize, ranks: &[Times]) -> Self {
+    fn new(kind: usize, ranks: &[OverlapTimes]) -> Self {
         let of_matmul = median(slowest(ranks.iter().map(|rank| rank.matmul_us.as_slice())));
         let of = |times: fn(&KindTimes) -> &[f64]| {
             median(slowest(ranks.iter().filter_map(|rank| rank.kinds.get(kind)).map(times)))
@@ -146,7 +146,7 @@ impl KindRow {
 
 /// The collective, and the matrices.
 #[derive(Serialize)]
-struct Settings {
+struct OverlapSettings {
     collective: &'static str,
     bytes: u64,
     size: u32,
@@ -166,9 +166,9 @@ fn columns() -> Vec<Column<KindRow>> {
 }
 
 /// Runs the command.
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     args.output.check()?;
-    let place = Place::new(&args.ranks)?;
+    let place = RunSite::new(&args.ranks)?;
     let [gather, scatter] = COLLECTIVES;
     let collective = if args.collective == gather.name() { gather } else { scatter };
     let (ranks, size) = (args.ranks.count(), args.size.unwrap_or_else(|| usual_size(place.kind)));
@@ -185,9 +185,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let title = format!("{} of {bytes} bytes of bf16", collective.name());
     place.note(&title, seed)?;
     let times = place.collect(task)?;
-    let report = Report {
+    let report = RaceReport {
         ran: place.ran(),
-        settings: Settings { collective: collective.name(), bytes, size, matmuls: args.matmuls },
+        settings: OverlapSettings { collective: collective.name(), bytes, size, matmuls: args.matmuls },
         seed,
         launches,
         sides: Vec::new(),

@@ -10,11 +10,11 @@ use symmetra::{Dtype, Ref};
 use super::driver;
 use super::flags::{OperationsArgs, RaceArgs};
 use super::pace::Pace;
-use super::race::Bench;
-use candidate::Contestant;
+use super::race::RaceRank;
+use candidate::PairContestant;
 use harness::bytes;
-use harness::comparison::work::{End, Library};
-use harness::failure::Failure;
+use harness::comparison::work::{ComparedLibrary, MessageEnd};
+use harness::failure::CommandFailure;
 use harness::guarded::Guarded;
 use harness::sizes::SizeArgs;
 use reference::data::Data;
@@ -46,8 +46,8 @@ pub(super) struct Args {
     messages: u32,
 
     /// Which ranks send
-    #[arg(long, value_enum, default_value_t = Way::Both)]
-    way: Way,
+    #[arg(long, value_enum, default_value_t = Senders::Both)]
+    way: Senders,
 
     /// Bytes of the streams and queues from each other rank
     #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = bytes::parse)]
@@ -62,14 +62,14 @@ pub(super) struct Args {
 
 /// Which ranks send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-enum Way {
+enum Senders {
     /// Every rank, to the next one
     Both,
     /// Ranks with even numbers, to the next one
     One,
 }
 
-impl Way {
+impl Senders {
     fn name(self) -> &'static str {
         match self {
             Self::Both => "both",
@@ -89,7 +89,7 @@ impl Way {
 }
 
 /// Runs the command.
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     driver::run(&args.race, None, |_, pace| {
         Ok(PairsRace {
             messages: args.messages as usize,
@@ -105,7 +105,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct PairsRace {
     messages: usize,
-    way: Way,
+    way: Senders,
     pair_bytes: u64,
     /// Bytes of a message.
     sizes: Vec<usize>,
@@ -122,16 +122,17 @@ impl PairsRace {
         rank: usize,
         bytes: usize,
         [sent, received]: [&Ref<'a, u8>; 2],
-    ) -> symmetra::Result<Vec<End<'a, u8>>> {
+    ) -> symmetra::Result<Vec<MessageEnd<'a, u8>>> {
         let [to, from] = self.way.peers(rank, self.pace.ranks);
         let parts = (0..self.messages).map(|number| number * bytes..(number + 1) * bytes);
         let sides = [(to, sent, true), (from, received, false)];
         let ends = sides.into_iter().filter_map(|(peer, memory, sends)| Some((peer?, memory, sends)));
-        let end = |peer, memory: &Ref<'a, u8>, sends, part| Ok(End { operand: memory.slice(part)?, peer, sends });
+        let end =
+            |peer, memory: &Ref<'a, u8>, sends, part| Ok(MessageEnd { operand: memory.slice(part)?, peer, sends });
         ends.flat_map(|(peer, memory, sends)| parts.clone().map(move |part| end(peer, memory, sends, part))).collect()
     }
 
-    fn measure_sizes(&self, bench: &mut Bench<'_, '_, ()>) -> Result<(), Failure> {
+    fn measure_sizes(&self, bench: &mut RaceRank<'_, '_, ()>) -> Result<(), CommandFailure> {
         let (communicator, rank) = (bench.communicator, bench.communicator.rank());
         for (size, bytes) in self.sizes.iter().copied().enumerate() {
             let memory = || Guarded::<u8>::new(communicator.device(), self.messages * bytes);
@@ -139,9 +140,10 @@ impl PairsRace {
             let operands = [&sent.elements()?, &received.elements()?];
             let from = self.way.peers(rank, self.pace.ranks)[1];
             let data = Data { seed: self.pace.seed, elems: self.messages * bytes };
-            let contestant = |name, work| Contestant { name, work, rank, from, data, sent: &sent, received: &received };
+            let contestant =
+                |name, work| PairContestant { name, work, rank, from, data, sent: &sent, received: &received };
             let mut candidates =
-                vec![contestant(OURS, Library::pairs(communicator, self.ends(rank, bytes, operands)?))];
+                vec![contestant(OURS, ComparedLibrary::pairs(communicator, self.ends(rank, bytes, operands)?))];
             for (competitor, nccl) in self.pace.competitors.iter().zip(bench.nccl.into_iter().cycle()) {
                 candidates.push(contestant(competitor.name(), nccl.pairs(self.ends(rank, bytes, operands)?)));
             }

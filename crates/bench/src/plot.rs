@@ -7,7 +7,7 @@ use plotters::coord::Shift;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::target;
 
 /// Pages show a plot at about this width, so that texts keep their size.
@@ -50,15 +50,15 @@ pub(super) const FASTER: &str = "us (lower is better)";
 pub(super) const HIGHER: &str = "GB/s (higher is better)";
 
 /// Refuses a path where no plot can be written. Called before the work.
-pub(super) fn check(path: &Path) -> Result<(), Failure> {
+pub(super) fn check(path: &Path) -> Result<(), CommandFailure> {
     if path.extension().is_none_or(|extension| extension != "svg") {
-        return Err(Failure::usage(format!("--plot is `{}`, but it must end in .svg", path.display())));
+        return Err(CommandFailure::usage(format!("--plot is `{}`, but it must end in .svg", path.display())));
     }
     target::check_written("--plot", path)
 }
 
 /// Writes the file.
-pub(super) fn draw(panels: &[Panel; 2], path: &Path) -> Result<(), Failure> {
+pub(super) fn draw(panels: &[Panel; 2], path: &Path) -> Result<(), CommandFailure> {
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
@@ -69,15 +69,15 @@ pub(super) fn draw(panels: &[Panel; 2], path: &Path) -> Result<(), Failure> {
         }
         root.present().map_err(cannot_draw)?;
     }
-    std::fs::write(path, svg).map_err(Failure::doing(format!("write {}", path.display())))
+    std::fs::write(path, svg).map_err(CommandFailure::doing(format!("write {}", path.display())))
 }
 
-fn cannot_draw(error: impl std::fmt::Display) -> Failure {
-    Failure::failed(format!("cannot draw the plot: {error}"))
+fn cannot_draw(error: impl std::fmt::Display) -> CommandFailure {
+    CommandFailure::failed(format!("cannot draw the plot: {error}"))
 }
 
 impl Panel {
-    fn draw(&self, area: &Area<'_>) -> Result<(), Failure> {
+    fn draw(&self, area: &Area<'_>) -> Result<(), CommandFailure> {
         let points = || self.curves.iter().flat_map(|(_, points)| points.iter().copied());
         let heights = || points().map(|(_, y)| y).chain(self.levels.iter().map(|(_, y)| *y));
         let (left, right) = bounds(points().map(|(x, _)| x));

@@ -6,16 +6,16 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use symmetra::{Communicator, Config, Stream};
 
-use super::limits::Times;
+use super::limits::LimitTimes;
 use super::pace::Pace;
 use super::plot::Panel;
-use super::report::Report;
+use super::report::RaceReport;
 use harness::columns::Column;
 use harness::comparison::candidate::{Candidate, Trial};
 use harness::comparison::lockstep::WithNccl;
 use harness::comparison::nccl::Nccl;
 use harness::comparison::turns::{Mode, Turns, usual_operations};
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::ranks::{Say, Task};
 use harness::statistics::{median, ratio, slowest};
 
@@ -50,7 +50,7 @@ pub(super) trait Race: Clone + Serialize + DeserializeOwned + Send + 'static {
     /// The name of each size.
     fn sizes(&self) -> Vec<String>;
     /// One rank's part.
-    fn measure(&self, bench: &mut Bench<'_, '_, Self::Notes>) -> Result<(), Failure>;
+    fn measure(&self, bench: &mut RaceRank<'_, '_, Self::Notes>) -> Result<(), CommandFailure>;
     /// The candidates whose results have equal bits on all ranks.
     fn equal_bits(&self) -> Vec<&'static str> {
         Vec::new()
@@ -59,7 +59,7 @@ pub(super) trait Race: Clone + Serialize + DeserializeOwned + Send + 'static {
     fn rows(&self, size: usize, combined: Combined<Self::Notes>) -> Vec<Self::Row>;
     fn columns(&self) -> Vec<Column<Self::Row>>;
     /// The panels of `--plot`.
-    fn panels(_: &Report<Self::Settings, Self::Row>) -> Option<[Panel; 2]> {
+    fn panels(_: &RaceReport<Self::Settings, Self::Row>) -> Option<[Panel; 2]> {
         None
     }
 }
@@ -71,8 +71,8 @@ pub(super) struct Raced<R: Race>(pub(super) R);
 
 /// A result of a rank.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Found<N> {
-    Floor(Times),
+pub(super) enum RankResult<N> {
+    Floor(LimitTimes),
     Trials(Trials<N>),
 }
 
@@ -90,7 +90,7 @@ pub(super) struct Trials<N> {
 
 impl<R: Race> Task for Raced<R> {
     const NAME: &'static str = R::NAME;
-    type Found = Found<R::Notes>;
+    type Found = RankResult<R::Notes>;
 
     fn heap_bytes(&self) -> u64 {
         self.0.heap_bytes()
@@ -104,29 +104,29 @@ impl<R: Race> Task for Raced<R> {
         self.0.variables()
     }
 
-    fn run(&self, communicator: &Communicator, say: Say<'_, Self::Found>) -> Result<(), Failure> {
+    fn run(&self, communicator: &Communicator, say: Say<'_, Self::Found>) -> Result<(), CommandFailure> {
         let pace = self.0.pace();
         let nccl = Nccl::among(&pace.competitors, communicator)?;
         let ranks = WithNccl { communicator, nccl: nccl.as_ref() };
         Turns::open(&ranks, communicator, pace.launches, |turns| {
             if R::WITH_FLOOR {
-                say(Found::Floor(Times::measure(communicator, turns)?))?;
+                say(RankResult::Floor(LimitTimes::measure(communicator, turns)?))?;
             }
-            self.0.measure(&mut Bench { communicator, nccl: nccl.as_ref(), turns, pace, say })
+            self.0.measure(&mut RaceRank { communicator, nccl: nccl.as_ref(), turns, pace, say })
         })
     }
 }
 
 /// One rank of a race.
-pub(super) struct Bench<'a, 'w, N> {
+pub(super) struct RaceRank<'a, 'w, N> {
     pub(super) communicator: &'a Communicator,
     pub(super) nccl: Option<&'a Nccl>,
     turns: &'a Turns<'w>,
     pace: &'a Pace,
-    say: Say<'a, Found<N>>,
+    say: Say<'a, RankResult<N>>,
 }
 
-impl<'a, N: Clone> Bench<'a, '_, N> {
+impl<'a, N: Clone> RaceRank<'a, '_, N> {
     pub(super) fn stream(&self) -> &'a Stream {
         self.turns.stream()
     }
@@ -144,11 +144,11 @@ impl<'a, N: Clone> Bench<'a, '_, N> {
         operations: u32,
         candidates: &[C],
         notes: &N,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         for mode in self.pace.modes.iter().copied() {
             let trials = self.turns.trials(mode, operations, candidates)?;
             let trials = candidates.iter().map(Candidate::name).zip(trials).collect();
-            (self.say)(Found::Trials(Trials { size, mode, operations, notes: notes.clone(), trials }))?;
+            (self.say)(RankResult::Trials(Trials { size, mode, operations, notes: notes.clone(), trials }))?;
         }
         Ok(())
     }
@@ -191,15 +191,15 @@ impl<N> Combined<N> {
     }
 
     /// The row of all candidates. `fields` come first.
-    pub(super) fn outcome<F>(self, fields: F, ratio: Option<f64>) -> Outcome<F> {
+    pub(super) fn outcome<F>(self, fields: F, ratio: Option<f64>) -> SizeOutcome<F> {
         let Self { mode, operations, time_us, host_us, wrong, .. } = self;
-        Outcome { fields, mode, operations, time_us, host_us, ratio, wrong }
+        SizeOutcome { fields, mode, operations, time_us, host_us, ratio, wrong }
     }
 }
 
 /// One size in one mode, with all candidates by name.
 #[derive(Debug, Serialize)]
-pub(super) struct Outcome<F> {
+pub(super) struct SizeOutcome<F> {
     #[serde(flatten)]
     pub(super) fields: F,
     pub(super) mode: Mode,
@@ -211,7 +211,7 @@ pub(super) struct Outcome<F> {
     pub(super) wrong: BTreeMap<String, u64>,
 }
 
-impl<F: 'static> Outcome<F> {
+impl<F: 'static> SizeOutcome<F> {
     pub(super) fn mode() -> Column<Self> {
         Column::text("mode", |row: &Self| row.mode.name().to_owned())
     }

@@ -6,16 +6,16 @@ use serde::Serialize;
 use symmetra::DeviceKind;
 
 use super::flags::{BenchRanks, OutputArgs};
-use super::limits::Line;
+use super::limits::LimitLine;
 use super::results::{self, Versions};
 use harness::columns::{Column, table};
 use harness::devices::RankDevice;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::output;
 use harness::ranks::{RanksAs, Run, Task};
 
 /// Where a run runs.
-pub(super) struct Place {
+pub(super) struct RunSite {
     pub(super) devices: Vec<RankDevice>,
     pub(super) kind: DeviceKind,
     pub(super) ranks_as: RanksAs,
@@ -29,8 +29,8 @@ pub(super) struct Ran {
     pub(super) ranks_as: &'static str,
 }
 
-impl Place {
-    pub(super) fn new<const LEAST: u64>(ranks: &BenchRanks<LEAST>) -> Result<Self, Failure> {
+impl RunSite {
+    pub(super) fn new<const LEAST: u64>(ranks: &BenchRanks<LEAST>) -> Result<Self, CommandFailure> {
         let devices = ranks.devices()?;
         let kind = devices.first().map_or(DeviceKind::Host, |device| device.kind());
         Ok(Self { devices, kind, ranks_as: ranks.run.ranks_as })
@@ -41,13 +41,13 @@ impl Place {
     }
 
     /// Writes a line about the run to standard error.
-    pub(super) fn note(&self, about: &str, seed: u64) -> Result<(), Failure> {
+    pub(super) fn note(&self, about: &str, seed: u64) -> Result<(), CommandFailure> {
         let Ran { ranks, device, ranks_as } = self.ran();
         output::note(format_args!("{ranks} ranks as {ranks_as} on {device}, {about}, seed {seed}"))
     }
 
     /// Runs a task and returns the results of all ranks, in no order.
-    pub(super) fn collect<T: Task>(&self, task: T) -> Result<Vec<T::Found>, Failure> {
+    pub(super) fn collect<T: Task>(&self, task: T) -> Result<Vec<T::Found>, CommandFailure> {
         Run::new(&self.devices, task).collect(self.ranks_as)
     }
 
@@ -59,7 +59,7 @@ impl Place {
         columns: &[Column<R>],
         rows: &[R],
         (below, object): (&str, &impl Serialize),
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         match output.json {
             true => output::json(object)?,
             false => output::line(format_args!("{}{below}", table(columns, rows)))?,
@@ -71,7 +71,7 @@ impl Place {
 
 /// The result of a run, as `--json` writes it.
 #[derive(Debug, Serialize)]
-pub(super) struct Report<S, R> {
+pub(super) struct RaceReport<S, R> {
     #[serde(flatten)]
     pub(super) ran: Ran,
     #[serde(flatten)]
@@ -84,7 +84,7 @@ pub(super) struct Report<S, R> {
     /// Versions and settings.
     pub(super) about_peers: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) floor: Vec<Line>,
+    pub(super) floor: Vec<LimitLine>,
     pub(super) rows: Vec<R>,
 }
 
@@ -93,9 +93,9 @@ pub(super) fn verdict<'r, R: 'r>(
     rows: impl IntoIterator<Item = &'r R>,
     seed: u64,
     wrong: impl Fn(&R) -> (String, u64),
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     match rows.into_iter().map(wrong).find(|(_, wrong)| *wrong > 0) {
         None => Ok(()),
-        Some((name, wrong)) => Err(Failure::failed(format!("{name}: {wrong} elements are wrong (seed {seed})"))),
+        Some((name, wrong)) => Err(CommandFailure::failed(format!("{name}: {wrong} elements are wrong (seed {seed})"))),
     }
 }

@@ -9,7 +9,7 @@ use symmetra::DeviceKind;
 
 use harness::columns::{self, Column};
 use harness::devices::RankDevice;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 
 /// Versions of other libraries, by name.
 pub(super) type Versions = BTreeMap<&'static str, String>;
@@ -21,7 +21,7 @@ pub(super) fn save<R>(
     devices: &[RankDevice],
     peers: &Versions,
     (columns, rows): (&[Column<R>], &[R]),
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let (device, driver) = device(devices)?;
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let (headings, rows) = columns::json(columns, rows);
@@ -40,15 +40,15 @@ pub(super) fn save<R>(
     ];
     let fields = fields.map(|(name, value)| format!("  \"{name}\": {value}"));
     let text = format!("{{\n{}\n}}\n", fields.join(",\n"));
-    std::fs::write(path, text).map_err(Failure::doing(format!("write {}", path.display())))
+    std::fs::write(path, text).map_err(CommandFailure::doing(format!("write {}", path.display())))
 }
 
-fn json(value: &impl Serialize) -> Result<String, Failure> {
-    serde_json::to_string(value).map_err(Failure::doing("write JSON"))
+fn json(value: &impl Serialize) -> Result<String, CommandFailure> {
+    serde_json::to_string(value).map_err(CommandFailure::doing("write JSON"))
 }
 
 /// The name of the first device, and the version of its driver.
-fn device(devices: &[RankDevice]) -> Result<(String, Option<String>), Failure> {
+fn device(devices: &[RankDevice]) -> Result<(String, Option<String>), CommandFailure> {
     match devices.first() {
         Some(device) if device.kind() != DeviceKind::Host => {
             let device = device.open()?;

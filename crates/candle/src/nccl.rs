@@ -17,15 +17,15 @@ use crate::error::wrap;
 
 /// A rank of a communicator of NCCL.
 pub(crate) struct Nccl {
-    comm: Mutex<Owned>,
+    comm: Mutex<SendComm>,
     rank: Arc<Rank>,
 }
 
 /// cudarc's class, which may move between threads.
-struct Owned(Comm);
+struct SendComm(Comm);
 
 // SAFETY: NCCL allows calls of a communicator from any thread, one call at a time. The mutex of `Nccl` serialises the calls.
-unsafe impl Send for Owned {}
+unsafe impl Send for SendComm {}
 
 impl Nccl {
     /// Opens the communicator. Rank 0 makes the id, whose bytes `broadcast` copies to the other ranks.
@@ -42,7 +42,7 @@ impl Nccl {
         let mut id = [0; 128];
         id.iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte as std::ffi::c_char);
         let comm = Comm::from_rank(cuda.cuda_stream(), own, ranks, Id::uninit(id)).map_err(failed)?;
-        Ok(Self { comm: Mutex::new(Owned(comm)), rank: rank.clone() })
+        Ok(Self { comm: Mutex::new(SendComm(comm)), rank: rank.clone() })
     }
 
     /// A sum, or a gather along a dimension: NCCL gathers along the first, and candle moves the parts of the ranks.

@@ -42,7 +42,12 @@ impl RowsNorm<'_> {
         Ok((both.get(0)?, both.get(1)?))
     }
 
-    fn on_cpu(&self, rows: Part<'_>, weight: Part<'_>, residual: Option<Part<'_>>) -> Result<(CpuStorage, Shape)> {
+    fn on_cpu(
+        &self,
+        rows: OperandStorage<'_>,
+        weight: OperandStorage<'_>,
+        residual: Option<OperandStorage<'_>>,
+    ) -> Result<(CpuStorage, Shape)> {
         let shape = Shape::from([&[2][..], rows.layout.dims()].concat());
         let storage = rows.storage;
         let both = with_values!(CpuStorage, storage, storage.dtype(), values => {
@@ -81,9 +86,9 @@ impl RowsNorm<'_> {
 impl RowsNorm<'_> {
     fn on_cuda(
         &self,
-        rows: Part<'_, CudaStorage>,
-        weight: Part<'_, CudaStorage>,
-        residual: Option<Part<'_, CudaStorage>>,
+        rows: OperandStorage<'_, CudaStorage>,
+        weight: OperandStorage<'_, CudaStorage>,
+        residual: Option<OperandStorage<'_, CudaStorage>>,
     ) -> Result<(CudaStorage, Shape)> {
         let shape = Shape::from([&[2][..], rows.layout.dims()].concat());
         let storage = rows.storage;
@@ -98,8 +103,8 @@ impl RowsNorm<'_> {
         &self,
         rows: &CudaView<'_, T>,
         cuda: &CudaDevice,
-        weight: Part<'_, CudaStorage>,
-        residual: Option<Part<'_, CudaStorage>>,
+        weight: OperandStorage<'_, CudaStorage>,
+        residual: Option<OperandStorage<'_, CudaStorage>>,
     ) -> Result<CudaStorage> {
         let (memory, elems) = (Memory::new(self.rank, cuda)?, rows.len());
         let mut both = memory.room::<T>(2 * elems)?;
@@ -122,19 +127,19 @@ impl RowsNorm<'_> {
 }
 
 /// An operand, on the CPU or on a GPU.
-struct Part<'a, S = CpuStorage> {
+struct OperandStorage<'a, S = CpuStorage> {
     storage: &'a S,
     layout: &'a Layout,
 }
 
-impl<'a> Part<'a> {
+impl<'a> OperandStorage<'a> {
     fn values<T: WithDType>(&self) -> Result<&'a [T]> {
         Ok(&T::cpu_storage_as_slice(self.storage)?[place(self.layout, NAME)?])
     }
 }
 
 #[cfg(feature = "cuda")]
-impl<'a> Part<'a, CudaStorage> {
+impl<'a> OperandStorage<'a, CudaStorage> {
     fn view<T: Value>(&self) -> Result<CudaView<'a, T>> {
         Ok(self.storage.as_cuda_slice::<T>()?.slice(place(self.layout, NAME)?))
     }
@@ -146,12 +151,12 @@ impl CustomOp2 for RowsNorm<'_> {
     }
 
     fn cpu_fwd(&self, s1: &CpuStorage, l1: &Layout, s2: &CpuStorage, l2: &Layout) -> Result<(CpuStorage, Shape)> {
-        self.on_cpu(Part { storage: s1, layout: l1 }, Part { storage: s2, layout: l2 }, None)
+        self.on_cpu(OperandStorage { storage: s1, layout: l1 }, OperandStorage { storage: s2, layout: l2 }, None)
     }
 
     #[cfg(feature = "cuda")]
     fn cuda_fwd(&self, s1: &CudaStorage, l1: &Layout, s2: &CudaStorage, l2: &Layout) -> Result<(CudaStorage, Shape)> {
-        self.on_cuda(Part { storage: s1, layout: l1 }, Part { storage: s2, layout: l2 }, None)
+        self.on_cuda(OperandStorage { storage: s1, layout: l1 }, OperandStorage { storage: s2, layout: l2 }, None)
     }
 }
 
@@ -169,8 +174,12 @@ impl CustomOp3 for RowsNorm<'_> {
         s3: &CpuStorage,
         l3: &Layout,
     ) -> Result<(CpuStorage, Shape)> {
-        let residual = Part { storage: s3, layout: l3 };
-        self.on_cpu(Part { storage: s1, layout: l1 }, Part { storage: s2, layout: l2 }, Some(residual))
+        let residual = OperandStorage { storage: s3, layout: l3 };
+        self.on_cpu(
+            OperandStorage { storage: s1, layout: l1 },
+            OperandStorage { storage: s2, layout: l2 },
+            Some(residual),
+        )
     }
 
     #[cfg(feature = "cuda")]
@@ -183,7 +192,11 @@ impl CustomOp3 for RowsNorm<'_> {
         s3: &CudaStorage,
         l3: &Layout,
     ) -> Result<(CudaStorage, Shape)> {
-        let residual = Part { storage: s3, layout: l3 };
-        self.on_cuda(Part { storage: s1, layout: l1 }, Part { storage: s2, layout: l2 }, Some(residual))
+        let residual = OperandStorage { storage: s3, layout: l3 };
+        self.on_cuda(
+            OperandStorage { storage: s1, layout: l1 },
+            OperandStorage { storage: s2, layout: l2 },
+            Some(residual),
+        )
     }
 }

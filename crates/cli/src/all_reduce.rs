@@ -10,10 +10,10 @@ mod unfinished;
 
 use symmetra::{Algorithm, AllReduceOptions, Codec, Dtype, MAX_WORLD_SIZE, Transport};
 
-use crate::exchange::{self, Memory, SweepArgs};
-use harness::collective::Collective;
+use crate::exchange::{self, OperandMemory, SweepArgs};
+use harness::collective::CollectiveCommand;
 use harness::devices::RankDevice;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::names::{self, Mover};
 use harness::output;
 use harness::ranks::{GroupArgs, RankArgs, RanksAs, Run};
@@ -86,7 +86,7 @@ const DEFAULT_RANKS: usize = 4;
 const PROBE_S: u64 = 10;
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     let run_args = &args.run;
     if let Some(template) = &args.files.input {
         let opened = shards::open(&args.files, template, args.ranks, args.options())?;
@@ -101,12 +101,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// The operation with this name, if its command is one of [`commands`].
-pub(crate) fn operation(name: &str) -> Option<Collective> {
-    Collective::named(name).filter(|collective| *collective != Collective::AllReduce)
+pub(crate) fn operation(name: &str) -> Option<CollectiveCommand> {
+    CollectiveCommand::named(name).filter(|collective| *collective != CollectiveCommand::AllReduce)
 }
 
 /// Runs the command of another collective.
-pub(crate) fn run_exchange(collective: Collective, args: &exchange::Args) -> Result<(), Failure> {
+pub(crate) fn run_exchange(collective: CollectiveCommand, args: &exchange::Args) -> Result<(), CommandFailure> {
     let ranks = args.ranks as usize;
     operations::check(collective, args, ranks)?;
     args.sweep.check_memory(args.run.ranks_as)?;
@@ -119,7 +119,7 @@ pub(crate) fn run_exchange(collective: Collective, args: &exchange::Args) -> Res
         root: operations::parameter(collective, args),
         transport: args.transport,
         along: args.along.map(usize::from),
-        in_place: args.sweep.in_place || collective == Collective::Broadcast,
+        in_place: args.sweep.in_place || collective == CollectiveCommand::Broadcast,
         ..Sweep::new(&args.sweep, args.sweep.dtype.unwrap_or(Dtype::F32), parts, args.run.ranks_as)?
     };
     let mut run = Run::new(&args.run.devices(ranks)?, sweep);
@@ -127,7 +127,7 @@ pub(crate) fn run_exchange(collective: Collective, args: &exchange::Args) -> Res
     measure(&run, args.run.ranks_as, args.sweep.json)
 }
 
-fn measure(run: &Run<Sweep>, ranks_as: RanksAs, json: bool) -> Result<(), Failure> {
+fn measure(run: &Run<Sweep>, ranks_as: RanksAs, json: bool) -> Result<(), CommandFailure> {
     let (ranks, sweep) = (run.ranks(), &run.task);
     let along = sweep.along.map_or_else(String::new, |dim| format!(", along dimension {dim}"));
     output::note(format_args!(
@@ -145,25 +145,25 @@ fn measure(run: &Run<Sweep>, ranks_as: RanksAs, json: bool) -> Result<(), Failur
 }
 
 /// Refuses an algorithm that does not support this reduction of this type.
-fn check_fits(options: AllReduceOptions, dtype: Dtype) -> Result<(), Failure> {
+fn check_fits(options: AllReduceOptions, dtype: Dtype) -> Result<(), CommandFailure> {
     let AllReduceOptions { algorithm, reduction, codec, .. } = options;
     if !codec.carries(dtype, reduction) {
-        return Err(Failure::usage(format!(
+        return Err(CommandFailure::usage(format!(
             "--codec {codec} carries sums and averages of f16 and bf16, not the {reduction} of {dtype}"
         )));
     }
     if codec != Codec::None
         && ![Algorithm::Auto, Algorithm::OneShotSentinel, Algorithm::TwoShotSentinel].contains(&algorithm)
     {
-        return Err(Failure::usage(format!(
+        return Err(CommandFailure::usage(format!(
             "--codec {codec} goes by one-shot-sentinel or two-shot-sentinel, not {algorithm}"
         )));
     }
     if !algorithm.reduces(dtype, reduction) {
-        return Err(Failure::usage(format!("{algorithm} makes no averages of {dtype}")));
+        return Err(CommandFailure::usage(format!("{algorithm} makes no averages of {dtype}")));
     }
     if !algorithm.carries(dtype) {
-        return Err(Failure::usage(format!("{algorithm} carries floating types only, not {dtype}")));
+        return Err(CommandFailure::usage(format!("{algorithm} carries floating types only, not {dtype}")));
     }
     Ok(())
 }
@@ -173,7 +173,7 @@ impl Args {
         AllReduceOptions::default().reduction(self.sweep.op).algorithm(self.algorithm).codec(self.codec)
     }
 
-    fn sweep(&self) -> Result<Sweep, Failure> {
+    fn sweep(&self) -> Result<Sweep, CommandFailure> {
         let (asked, algorithm) = (&self.sweep, self.algorithm);
         let usual = if self.codec == Codec::None { Dtype::F32 } else { Dtype::BF16 };
         let dtype = asked.dtype.unwrap_or(usual);
@@ -182,8 +182,8 @@ impl Args {
         self.group.check_algorithm(algorithm, dtype, ranks)?;
         self.group.check_codec(self.codec)?;
         asked.check_memory(self.run.ranks_as)?;
-        if asked.memory() == Memory::Plain && (!asked.graph || self.bound) && algorithm.needs_reach() {
-            return Err(Failure::usage(format!("--plain: {algorithm} needs memory that peers can address")));
+        if asked.memory() == OperandMemory::Plain && (!asked.graph || self.bound) && algorithm.needs_reach() {
+            return Err(CommandFailure::usage(format!("--plain: {algorithm} needs memory that peers can address")));
         }
         Ok(Sweep { algorithm, codec: self.codec, bound: self.bound, ..Sweep::new(asked, dtype, 1, self.run.ranks_as)? })
     }
@@ -191,7 +191,7 @@ impl Args {
 
 /// Sums a pattern over ranks on these devices with every algorithm, within seconds: how many
 /// elements are wrong in each rank.
-pub(crate) fn probe(devices: &[RankDevice], ranks_as: RanksAs) -> Result<Vec<u64>, Failure> {
+pub(crate) fn probe(devices: &[RankDevice], ranks_as: RanksAs) -> Result<Vec<u64>, CommandFailure> {
     let mut wrong = vec![0; devices.len()];
     for algorithm in Algorithm::ALL {
         let mut run = Run::new(devices, Sweep::probe(algorithm));

@@ -4,7 +4,7 @@ mod checks;
 
 use serde::Serialize;
 
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::output;
 
 /// Check what opening a group needs: one line and, where it fails, a remedy each.
@@ -19,9 +19,9 @@ pub(crate) struct Args {
 
 /// The result of a check.
 #[derive(Debug, Serialize)]
-struct Finding {
+struct CheckResult {
     check: String,
-    verdict: Verdict,
+    verdict: CheckVerdict,
     detail: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     remedy: Option<String>,
@@ -29,35 +29,35 @@ struct Finding {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Verdict {
+enum CheckVerdict {
     Ok,
     Fail,
     /// Missing, and not needed.
     None,
 }
 
-impl Finding {
-    fn new(check: impl Into<String>, verdict: Verdict, detail: impl Into<String>) -> Self {
+impl CheckResult {
+    fn new(check: impl Into<String>, verdict: CheckVerdict, detail: impl Into<String>) -> Self {
         Self { check: check.into(), verdict, detail: detail.into(), remedy: None }
     }
 
     fn ok(check: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self::new(check, Verdict::Ok, detail)
+        Self::new(check, CheckVerdict::Ok, detail)
     }
 
     fn none(check: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self::new(check, Verdict::None, detail)
+        Self::new(check, CheckVerdict::None, detail)
     }
 
     fn fail(check: impl Into<String>, detail: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { remedy: Some(remedy.into()), ..Self::new(check, Verdict::Fail, detail) }
+        Self { remedy: Some(remedy.into()), ..Self::new(check, CheckVerdict::Fail, detail) }
     }
 
-    fn print(&self) -> Result<(), Failure> {
+    fn print(&self) -> Result<(), CommandFailure> {
         let verdict = match self.verdict {
-            Verdict::Ok => "ok  ",
-            Verdict::Fail => "FAIL",
-            Verdict::None => "-   ",
+            CheckVerdict::Ok => "ok  ",
+            CheckVerdict::Fail => "FAIL",
+            CheckVerdict::None => "-   ",
         };
         let remedy = self.remedy.as_ref().map(|remedy| format!(" -> {remedy}")).unwrap_or_default();
         output::line(format_args!("{verdict} {}: {}{remedy}", self.check, self.detail))
@@ -65,15 +65,15 @@ impl Finding {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     let mut failed = 0;
     checks::run(&mut |finding| {
-        failed += usize::from(finding.verdict == Verdict::Fail);
+        failed += usize::from(finding.verdict == CheckVerdict::Fail);
         if args.json { output::json(&finding) } else { finding.print() }
     })?;
     match failed {
         0 => Ok(()),
-        1 => Err(Failure::failed("1 check failed")),
-        many => Err(Failure::failed(format!("{many} checks failed"))),
+        1 => Err(CommandFailure::failed("1 check failed")),
+        many => Err(CommandFailure::failed(format!("{many} checks failed"))),
     }
 }

@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use symmetra::{Dtype, MAX_WORLD_SIZE, Reduction};
 
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::names::{self, Mover};
 use harness::ranks::{GroupArgs, RankArgs, RanksAs};
 use harness::sizes::SizeArgs;
@@ -62,7 +62,7 @@ pub(crate) struct Args {
 
 /// The memory of buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-pub(crate) enum Memory {
+pub(crate) enum OperandMemory {
     /// Symmetric memory of the library
     Symmetric,
     /// Memory of this rank alone
@@ -71,7 +71,7 @@ pub(crate) enum Memory {
     Nvshmem,
 }
 
-impl Memory {
+impl OperandMemory {
     /// The name on the command line and in JSON.
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -93,21 +93,21 @@ impl Memory {
 
 impl SweepArgs {
     /// Refuses memory that this build or these ranks cannot have.
-    pub(crate) fn check_memory(&self, ranks_as: RanksAs) -> Result<(), Failure> {
+    pub(crate) fn check_memory(&self, ranks_as: RanksAs) -> Result<(), CommandFailure> {
         match (self.memory(), ranks_as) {
-            (Memory::Nvshmem, _) if !cfg!(feature = "nvshmem") => {
-                Err(Failure::usage("--memory nvshmem: this build has no NVSHMEM (cargo build --features nvshmem)"))
-            }
-            (Memory::Nvshmem, RanksAs::Threads) => {
-                Err(Failure::usage("--memory nvshmem needs ranks that are processes, not --ranks-as threads"))
+            (OperandMemory::Nvshmem, _) if !cfg!(feature = "nvshmem") => Err(CommandFailure::usage(
+                "--memory nvshmem: this build has no NVSHMEM (cargo build --features nvshmem)",
+            )),
+            (OperandMemory::Nvshmem, RanksAs::Threads) => {
+                Err(CommandFailure::usage("--memory nvshmem needs ranks that are processes, not --ranks-as threads"))
             }
             _ => Ok(()),
         }
     }
 
     /// The memory from the flags.
-    pub(crate) fn memory(&self) -> Memory {
-        if self.plain { Memory::Plain } else { self.memory }
+    pub(crate) fn memory(&self) -> OperandMemory {
+        if self.plain { OperandMemory::Plain } else { self.memory }
     }
 }
 
@@ -144,8 +144,8 @@ pub(crate) struct SweepArgs {
     pub(crate) in_place: bool,
 
     /// Memory of the buffers; `nvshmem` needs that feature, a library, and ranks that are processes
-    #[arg(long, value_enum, default_value_t = Memory::Symmetric)]
-    pub(crate) memory: Memory,
+    #[arg(long, value_enum, default_value_t = OperandMemory::Symmetric)]
+    pub(crate) memory: OperandMemory,
 
     /// Use plain device memory, as `--memory plain` does
     #[arg(long, conflicts_with = "memory")]

@@ -8,7 +8,7 @@ use symmetra::environment::{Coordinator, GroupConfig};
 use symmetra::mixed::{Grid, MixedConfig};
 use symmetra::{Communicator, Config};
 
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 
 /// How long ranks wait for each other when the group opens.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -54,12 +54,17 @@ pub(crate) struct GridWorld {
 impl GridWorld {
     /// # Errors
     /// Wrong usage, where the hosts do not divide the ranks, or the mesh does not fit.
-    pub(crate) fn new(ranks: usize, hosts: usize, grid: GridArgs, most_bytes: usize) -> Result<Self, Failure> {
+    pub(crate) fn new(ranks: usize, hosts: usize, grid: GridArgs, most_bytes: usize) -> Result<Self, CommandFailure> {
         if !ranks.is_multiple_of(hosts) {
-            return Err(Failure::usage(format!("--hosts: {ranks} ranks are not divided equally by {hosts} hosts")));
+            return Err(CommandFailure::usage(format!(
+                "--hosts: {ranks} ranks are not divided equally by {hosts} hosts"
+            )));
         }
         let world = Self { ranks, hosts, grid, most_bytes };
-        world.config().required_bytes(world.local(), hosts).map_err(|error| Failure::usage(error.to_string()))?;
+        world
+            .config()
+            .required_bytes(world.local(), hosts)
+            .map_err(|error| CommandFailure::usage(error.to_string()))?;
         Ok(world)
     }
 
@@ -83,7 +88,7 @@ impl GridWorld {
         communicator: &Communicator,
         operand_bytes: u64,
         set: impl FnOnce(&mut Config),
-    ) -> Result<Coordinator, Failure> {
+    ) -> Result<Coordinator, CommandFailure> {
         let (rank, world) = (communicator.rank(), communicator.world_size());
         let own = if rank == 0 { Some(UniqueId::listen()?) } else { None };
         let text = own.as_ref().map_or_else(String::new, UniqueId::to_string);

@@ -10,10 +10,10 @@ use std::convert::Infallible;
 use std::path::PathBuf;
 
 use choices::{Choices, RangeInfo, Types};
-use experts::Layer;
+use experts::ExpertLayer;
 use grid::GridInfo;
 use serde::Serialize;
-use surroundings::{Groups, Variable};
+use surroundings::{Groups, ShownVariable};
 use symmetra::matmul::Multiplier;
 use symmetra::{
     Algorithm, Config, Device, DeviceKind, Dtype, Ranges, Transport, TunedCodec, Tuning, explain, explain_broadcast,
@@ -22,8 +22,8 @@ use symmetra::{
 
 use crate::grid::{GridArgs, GridWorld};
 use harness::devices::{self, Choice, MulticastWords, RankDevice};
-use harness::experts::Shape;
-use harness::failure::Failure;
+use harness::experts::ExpertShape;
+use harness::failure::CommandFailure;
 use harness::form;
 use harness::output;
 use reference::quantised::Format;
@@ -55,8 +55,8 @@ pub(crate) struct Args {
     quantise: Option<Format>,
 
     /// A layer of experts, to explain: deepseek, mixtral, or experts, experts of a token and elements of a row
-    #[arg(long, value_name = "E,K,H", value_parser = |text: &str| text.parse::<Shape>())]
-    experts: Option<Shape>,
+    #[arg(long, value_name = "E,K,H", value_parser = |text: &str| text.parse::<ExpertShape>())]
+    experts: Option<ExpertShape>,
 
     /// Most tokens of a rank that go to experts
     #[arg(long, default_value_t = 128, requires = "experts", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
@@ -118,7 +118,7 @@ impl Args {
     }
 
     /// The mesh, if one is requested.
-    fn grid_world(&self, ranks: usize) -> Result<Option<GridWorld>, Failure> {
+    fn grid_world(&self, ranks: usize) -> Result<Option<GridWorld>, CommandFailure> {
         let asked = self.grid.is_given() || self.hosts > 1;
         asked.then(|| GridWorld::new(ranks, self.hosts as usize, self.grid, 0)).transpose()
     }
@@ -163,8 +163,8 @@ struct Info {
     transports: Vec<TransportInfo>,
     /// The layer of experts, if one was given.
     #[serde(skip_serializing_if = "Option::is_none")]
-    experts: Option<Layer>,
-    variables: Vec<Variable>,
+    experts: Option<ExpertLayer>,
+    variables: Vec<ShownVariable>,
     /// The parallel groups, if sizes were given.
     #[serde(skip_serializing_if = "Option::is_none")]
     layout: Option<Vec<Groups>>,
@@ -210,7 +210,7 @@ struct DeviceInfo {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     let ranks = args.ranks();
     let layout = args.sizes().map(|sizes| surroundings::layout(sizes, args.ranks)).transpose()?;
     let kind = devices::kind(args.device, ranks, false);
@@ -218,7 +218,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let (gpus, broken) = opened(gpus);
     let mut config = Config::default();
     config.tuning = args.tuning.as_ref().map(Tuning::load).transpose()?;
-    let layer = |shape| Layer::new(shape, args.tokens as usize, (kind, ranks), &config);
+    let layer = |shape| ExpertLayer::new(shape, args.tokens as usize, (kind, ranks), &config);
     let experts = args.experts.map(layer).transpose()?;
     let grid = args.grid_world(ranks)?.map(|world| GridInfo::new(&world, kind, config.tuning.as_ref())).transpose()?;
     let device = gpus.iter().find(|device| device.kind() == kind);
@@ -262,7 +262,7 @@ fn opened(devices: impl Iterator<Item = RankDevice>) -> (Vec<Device>, Vec<Broken
 }
 
 /// The library that multiplies on the CPU, and on the first GPU of each kind.
-fn products(gpus: &[Device]) -> Result<Vec<ProductsInfo>, Failure> {
+fn products(gpus: &[Device]) -> Result<Vec<ProductsInfo>, CommandFailure> {
     let host = Device::host()?;
     let first = |kind| gpus.iter().find(|gpu| gpu.kind() == kind);
     let devices = std::iter::once(&host).chain(devices::GPUS.iter().filter_map(|gpu| first(gpu.kind)));
@@ -285,11 +285,12 @@ pub(crate) fn features() -> Vec<&'static str> {
         ("multicast", cfg!(feature = "multicast")),
         ("nccl", cfg!(feature = "nccl")),
         ("nvshmem", cfg!(feature = "nvshmem")),
+        ("timing", cfg!(feature = "timing")),
     ];
     built.into_iter().filter(|(_, on)| *on).map(|(name, _)| name).collect()
 }
 
-fn peer_access(gpus: &[Device]) -> Result<Vec<Vec<bool>>, Failure> {
+fn peer_access(gpus: &[Device]) -> Result<Vec<Vec<bool>>, CommandFailure> {
     let row = |from: &Device| {
         let reaches = |to: &Device| from.ordinal() == to.ordinal() || from.can_access(to.ordinal()).unwrap_or(false);
         gpus.iter().map(|to| from.kind() == to.kind() && reaches(to)).collect()
@@ -298,7 +299,7 @@ fn peer_access(gpus: &[Device]) -> Result<Vec<Vec<bool>>, Failure> {
 }
 
 impl DeviceInfo {
-    fn new(device: &Device) -> Result<Self, Failure> {
+    fn new(device: &Device) -> Result<Self, CommandFailure> {
         let (major, minor) = device.compute_capability();
         let host = device.kind() == DeviceKind::Host;
         Ok(Self {

@@ -15,12 +15,12 @@ use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use harness::failure::{Failure, spawn};
+use harness::failure::{CommandFailure, spawn};
 use harness::signals;
 use harness::{nvshmem, output};
 use relay::Relay;
 use reports::Reports;
-use verdict::Verdict;
+use verdict::LaunchVerdict;
 
 /// Run a program as ranks on this host.
 ///
@@ -71,11 +71,11 @@ pub(crate) struct Args {
 }
 
 /// An event while ranks run.
-enum Event {
+enum LaunchEvent {
     /// A rank ended and waits to be reaped.
     Ended { rank: usize, failed: bool },
     /// An output of a rank ended, or could not be passed on.
-    Drained(Result<(), Failure>),
+    Drained(Result<(), CommandFailure>),
     /// This process got a signal.
     Signal(i32),
 }
@@ -90,11 +90,11 @@ const DRAIN: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     let (sender, events) = channel();
     watch_signals(sender.clone())?;
-    let mut ranks = Ranks::new(args, events);
-    let world = start::World::new(args.ranks as usize)?;
+    let mut ranks = RunningRanks::new(args, events);
+    let world = start::LaunchedWorld::new(args.ranks as usize)?;
     let variables = if args.nvshmem { nvshmem::variables() } else { Vec::new() };
     for rank in 0..args.ranks as usize {
         let report = ranks.reports.variable(rank);
@@ -111,31 +111,31 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// Turns signals into events, from here on.
-fn watch_signals(sender: Sender<Event>) -> Result<(), Failure> {
+fn watch_signals(sender: Sender<LaunchEvent>) -> Result<(), CommandFailure> {
     let mut signals = signals::watched()?;
-    spawn(move || signals.forever().try_for_each(|signal| sender.send(Event::Signal(signal)))).map(drop)
+    spawn(move || signals.forever().try_for_each(|signal| sender.send(LaunchEvent::Signal(signal)))).map(drop)
 }
 
 /// Notices a rank's end without reaping the rank, so that its process number is not used again.
-fn watch_end(rank: usize, pid: Pid, sender: Sender<Event>) -> Result<(), Failure> {
+fn watch_end(rank: usize, pid: Pid, sender: Sender<LaunchEvent>) -> Result<(), CommandFailure> {
     let watch = move || {
         let ended = retry_on_intr(|| waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT));
         let failed = !matches!(ended, Ok(Some(status)) if status.exit_status() == Some(0));
-        let _ = sender.send(Event::Ended { rank, failed });
+        let _ = sender.send(LaunchEvent::Ended { rank, failed });
     };
     spawn(watch).map(drop)
 }
 
 /// The ranks that run.
-struct Ranks {
+struct RunningRanks {
     /// `None` after a rank is reaped.
     children: Vec<Option<Child>>,
-    events: Receiver<Event>,
+    events: Receiver<LaunchEvent>,
     grace: Duration,
     keep_others: bool,
     relays: Vec<Arc<Relay>>,
     reports: Reports,
-    verdict: Verdict,
+    verdict: LaunchVerdict,
     /// The next signal for the ranks, and when to send it.
     next: Option<(Signal, Instant)>,
     /// Whether the next signal waits for the rank that failed first.
@@ -144,11 +144,11 @@ struct Ranks {
     interrupted: Option<Instant>,
     /// The reason other than a failed rank for which the ranks are ended: output that cannot be written, or a second
     /// SIGINT.
-    failure: Option<Failure>,
+    failure: Option<CommandFailure>,
 }
 
-impl Ranks {
-    fn new(args: &Args, events: Receiver<Event>) -> Self {
+impl RunningRanks {
+    fn new(args: &Args, events: Receiver<LaunchEvent>) -> Self {
         Self {
             children: Vec::new(),
             events,
@@ -156,7 +156,7 @@ impl Ranks {
             keep_others: args.keep_others,
             relays: Vec::new(),
             reports: Reports::new(args.ranks as usize),
-            verdict: Verdict::default(),
+            verdict: LaunchVerdict::default(),
             next: None,
             in_doubt: false,
             interrupted: None,
@@ -165,12 +165,12 @@ impl Ranks {
     }
 
     /// Blocks until every rank ended.
-    fn attend(mut self) -> Result<(), Failure> {
+    fn attend(mut self) -> Result<(), CommandFailure> {
         while self.children.iter().any(Option::is_some) {
             match self.event(self.next.map(|(_, at)| at)) {
-                Some(Event::Signal(signal)) => self.forward(signal),
-                Some(Event::Drained(passed)) => self.passed(passed),
-                Some(Event::Ended { rank, failed }) => self.ended(rank, failed),
+                Some(LaunchEvent::Signal(signal)) => self.forward(signal),
+                Some(LaunchEvent::Drained(passed)) => self.passed(passed),
+                Some(LaunchEvent::Ended { rank, failed }) => self.ended(rank, failed),
                 None => {
                     let signal = self.next.map_or(Signal::KILL, |(signal, _)| signal);
                     self.signal(signal);
@@ -187,7 +187,7 @@ impl Ranks {
     }
 
     /// The next event, or none when it is time for the next signal.
-    fn event(&self, until: Option<Instant>) -> Option<Event> {
+    fn event(&self, until: Option<Instant>) -> Option<LaunchEvent> {
         match until {
             // Never fails, because the signal watcher never closes the channel.
             None => self.events.recv().ok(),
@@ -211,7 +211,7 @@ impl Ranks {
         if signal == SIGINT && self.interrupted.is_some_and(|first| first + ONCE <= now) {
             if !self.verdict.any() {
                 let message = "a second SIGINT killed the ranks".to_owned();
-                self.failure.get_or_insert(Failure::Program { message, code: 128 + SIGINT as u8 });
+                self.failure.get_or_insert(CommandFailure::Program { message, code: 128 + SIGINT as u8 });
             }
             self.signal(Signal::KILL);
             return;
@@ -240,7 +240,7 @@ impl Ranks {
     }
 
     /// Takes note that an output ended. Output that cannot be written ends the ranks.
-    fn passed(&mut self, passed: Result<(), Failure>) {
+    fn passed(&mut self, passed: Result<(), CommandFailure>) {
         let Err(failure) = passed else { return };
         if !self.verdict.any() {
             self.failure.get_or_insert(failure);
@@ -274,20 +274,20 @@ impl Ranks {
         let passed_bytes: Vec<_> = self.relays.iter().map(|relay| relay.passed_bytes()).collect();
         while self.relays.iter().zip(&passed_bytes).any(|(relay, before)| relay.lags(end, *before, DRAIN)) {
             match self.events.recv_timeout(LOOK) {
-                Ok(Event::Signal(_)) => return,
-                Ok(Event::Drained(passed)) => self.passed(passed),
+                Ok(LaunchEvent::Signal(_)) => return,
+                Ok(LaunchEvent::Drained(passed)) => self.passed(passed),
                 _ => {}
             }
         }
         while let Ok(event) = self.events.try_recv() {
-            if let Event::Drained(passed) = event {
+            if let LaunchEvent::Drained(passed) = event {
                 self.passed(passed);
             }
         }
     }
 }
 
-impl Drop for Ranks {
+impl Drop for RunningRanks {
     /// Kills the ranks that run if not all could be started.
     fn drop(&mut self) {
         self.signal(Signal::KILL);

@@ -8,6 +8,9 @@ mod info;
 mod launch;
 mod mixed;
 mod norm;
+mod postmortem;
+mod status;
+mod trace;
 mod tune;
 
 use std::ffi::OsString;
@@ -17,13 +20,13 @@ use std::sync::LazyLock;
 use clap::{Args as _, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use all_reduce::{Shards, Sweep};
-use harness::collective::Collective;
-use harness::failure::Failure;
+use harness::collective::CollectiveCommand;
+use harness::failure::CommandFailure;
 use harness::program;
 use harness::ranks::{RankProcess, Task};
-use mixed::Grids;
-use norm::Norms;
-use tune::Plan;
+use mixed::GridSettings;
+use norm::NormMeasurement;
+use tune::TunePlan;
 
 /// The name and the version of this build, its features and its commit.
 static VERSION: LazyLock<String> = LazyLock::new(|| format!("symmetra {}", VERSION_ALONE.as_str()));
@@ -59,12 +62,15 @@ enum Command {
     Launch(launch::Args),
     Info(info::Args),
     Doctor(doctor::Args),
+    Status(status::Args),
+    Postmortem(postmortem::Args),
+    Trace(trace::Args),
     /// One rank of another command.
     #[command(hide = true)]
     Rank,
     /// Another operation, whose description makes the command.
     #[command(skip)]
-    Operation(Collective, Box<exchange::Args>),
+    Operation(CollectiveCommand, Box<exchange::Args>),
 }
 
 /// The parser, with a command for every operation.
@@ -86,19 +92,19 @@ fn parsed<A: Into<OsString> + Clone>(args: impl IntoIterator<Item = A>) -> Resul
 }
 
 /// Does the part of one rank of the command that started this process.
-fn rank() -> Result<(), Failure> {
+fn rank() -> Result<(), CommandFailure> {
     let rank = RankProcess::begin()?;
     match rank.task() {
         Sweep::NAME => rank.work::<Sweep>(),
         Shards::NAME => rank.work::<Shards>(),
-        Plan::NAME => rank.work::<Plan>(),
-        Norms::NAME => rank.work::<Norms>(),
-        Grids::NAME => rank.work::<Grids>(),
+        TunePlan::NAME => rank.work::<TunePlan>(),
+        NormMeasurement::NAME => rank.work::<NormMeasurement>(),
+        GridSettings::NAME => rank.work::<GridSettings>(),
         other => Err(RankProcess::misled(format!("there is no task `{other}`"))),
     }
 }
 
-fn run(command: Command) -> Result<(), Failure> {
+fn run(command: Command) -> Result<(), CommandFailure> {
     // The command that started a rank has warned already.
     if !matches!(command, Command::Rank) {
         symmetra::environment::warn_of_variables();
@@ -111,6 +117,9 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Launch(args) => launch::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Postmortem(args) => postmortem::run(&args),
+        Command::Trace(args) => trace::run(&args),
         Command::Rank => rank(),
         Command::Operation(collective, args) => all_reduce::run_exchange(collective, &args),
     }

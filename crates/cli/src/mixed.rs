@@ -16,7 +16,7 @@ use crate::grid::{GridArgs, GridWorld};
 use harness::bytes;
 use harness::comparison::competitor::{self, Competitor};
 use harness::comparison::nccl;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::names::{self, by_name};
 use harness::output;
 use harness::ranks::{GroupArgs, RankArgs, Run};
@@ -130,7 +130,7 @@ pub(crate) struct Args {
 
 /// The settings of a measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Grids {
+pub(crate) struct GridSettings {
     #[serde(with = "by_name")]
     operation: MixedOperation,
     world: GridWorld,
@@ -152,8 +152,8 @@ pub(crate) struct Grids {
     seed: u64,
 }
 
-impl Grids {
-    fn new(args: &Args) -> Result<Self, Failure> {
+impl GridSettings {
+    fn new(args: &Args) -> Result<Self, CommandFailure> {
         let sizes_elems = args.sizes.elems(args.dtype, 1)?;
         let largest_bytes = sizes_elems.iter().max().map_or(0, |elems| elems * args.dtype.bytes());
         let piece_bytes = piece_bytes(args)?.unwrap_or(largest_bytes);
@@ -175,7 +175,9 @@ impl Grids {
         };
         if let (Some(peer), true) = (grids.against, args.hosts > 1 || args.ranks == 1) {
             let name = peer.name();
-            return Err(Failure::usage(format!("--against {name}: this race has one host with two ranks or more")));
+            return Err(CommandFailure::usage(format!(
+                "--against {name}: this race has one host with two ranks or more"
+            )));
         }
         // Checked before the ranks start, since otherwise every rank would report the same error.
         grids.modes.iter().try_for_each(|mode| grids.steps(*mode).map(drop))?;
@@ -189,28 +191,30 @@ impl Grids {
     }
 
     /// The steps of the operation in a mode.
-    fn steps(&self, mode: MixedMode) -> Result<Vec<String>, Failure> {
+    fn steps(&self, mode: MixedMode) -> Result<Vec<String>, CommandFailure> {
         let GridWorld { hosts, .. } = self.world;
         // Auto chooses by the size of a message, not of a piece.
         let config = self.world.config().most_bytes(self.largest_bytes);
-        let steps = config.explain((self.world.local(), hosts), self.operation, mode);
-        steps.map_err(|error| Failure::usage(error.to_string()))
+        let steps = config.explain(self.world.local(), hosts, self.operation, mode);
+        steps.map_err(|error| CommandFailure::usage(error.to_string()))
     }
 }
 
 /// The requested bytes of one piece.
-fn piece_bytes(args: &Args) -> Result<Option<usize>, Failure> {
+fn piece_bytes(args: &Args) -> Result<Option<usize>, CommandFailure> {
     let Some(asked) = args.piece_bytes else { return Ok(None) };
     let element = args.dtype.bytes();
     match asked as usize {
         piece if piece >= element => Ok(Some(piece)),
-        piece => Err(Failure::usage(format!("--piece-bytes is {piece}, but one {} has {element} bytes", args.dtype))),
+        piece => {
+            Err(CommandFailure::usage(format!("--piece-bytes is {piece}, but one {} has {element} bytes", args.dtype)))
+        }
     }
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let grids = Grids::new(args)?;
+pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
+    let grids = GridSettings::new(args)?;
     if args.explain {
         return explain(&grids, args.json);
     }
@@ -227,7 +231,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
         None => None,
     };
-    let Grids { world: GridWorld { ranks, hosts, .. }, seed, .. } = run.task;
+    let GridSettings { world: GridWorld { ranks, hosts, .. }, seed, .. } = run.task;
     let pieces = args.piece_bytes.map_or_else(String::new, |piece| format!(", pieces of {}", bytes::format(piece)));
     output::note(format_args!(
         "{ranks} {} as {} on {}, {hosts} {}, {}{pieces}{}, seed {seed}",
@@ -252,7 +256,7 @@ struct Steps {
     steps: Vec<String>,
 }
 
-fn explain(grids: &Grids, json: bool) -> Result<(), Failure> {
+fn explain(grids: &GridSettings, json: bool) -> Result<(), CommandFailure> {
     let mut table = Table::new(["mode", "step", ""], [1]);
     for mode in &grids.modes {
         let steps = grids.steps(*mode)?;

@@ -4,21 +4,21 @@
 mod rank;
 
 use serde::{Deserialize, Serialize};
-use symmetra::{Algorithm, Dtype, LayerNorm, MAX_WORLD_SIZE, Norm, RmsNorm};
+use symmetra::{Algorithm, Dtype, MAX_WORLD_SIZE, Norm};
 
 use harness::columns::Column;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::form::{self, Form, MOST_HIDDEN};
 use harness::gathering::Gathering;
 use harness::names::{self, by_name, by_name_if_any};
+use harness::norms::NormKind;
 use harness::output;
 use harness::ranks::{GroupArgs, RankArgs, RanksAs, Run};
 use harness::statistics::{median, slowest};
-use rank::Sample;
+use rank::NormSample;
 use reference::quantised::Format;
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;
-const EPSILON: f32 = 1e-6;
 
 /// Sum rows over ranks, add a residual, and norm each row.
 ///
@@ -73,8 +73,8 @@ pub(crate) struct Args {
     no_residual: bool,
 
     /// The norm: RMSNorm, or LayerNorm with a bias
-    #[arg(long, value_enum, default_value_t = Kind::Rms)]
-    norm: Kind,
+    #[arg(long, value_enum, default_value_t = NormKind::Rms)]
+    norm: NormKind,
 
     /// Add 1 to every weight, as in Gemma models
     #[arg(long)]
@@ -118,17 +118,9 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// The norm of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-enum Kind {
-    Rms,
-    Layer,
-}
-
 /// The settings of a measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Norms {
+pub(crate) struct NormMeasurement {
     hidden: usize,
     tokens: Vec<usize>,
     op: Form,
@@ -137,7 +129,7 @@ pub(crate) struct Norms {
     #[serde(with = "by_name")]
     algorithm: Algorithm,
     residual: bool,
-    norm: Kind,
+    norm: NormKind,
     gemma: bool,
     #[serde(with = "by_name_if_any")]
     quantise: Option<Format>,
@@ -152,14 +144,14 @@ pub(crate) struct Norms {
     seed: u64,
 }
 
-impl Norms {
-    fn new(args: &Args) -> Result<Self, Failure> {
+impl NormMeasurement {
+    fn new(args: &Args) -> Result<Self, CommandFailure> {
         let tokens = args.op.tokens(args.dtype, &args.tokens, &[1, 4, 16], args.ranks)?;
         args.op.check_algorithm(args.algorithm)?;
         args.group.check_algorithm(args.algorithm, args.dtype, args.ranks as usize)?;
         if args.plain && !args.graph && args.algorithm.needs_reach() {
             let algorithm = args.algorithm;
-            return Err(Failure::usage(format!("--plain: {algorithm} needs memory that peers can address")));
+            return Err(CommandFailure::usage(format!("--plain: {algorithm} needs memory that peers can address")));
         }
         let norms = Self {
             op: args.op,
@@ -181,7 +173,7 @@ impl Norms {
         };
         let (hidden, width) = (norms.hidden, norms.width());
         match args.in_place && width != hidden {
-            true => Err(Failure::usage(format!("--in-place: rows of {hidden} elements are padded to {width}"))),
+            true => Err(CommandFailure::usage(format!("--in-place: rows of {hidden} elements are padded to {width}"))),
             false => Ok(norms),
         }
     }
@@ -192,17 +184,13 @@ impl Norms {
     }
 
     fn norm(&self) -> Norm {
-        let weight_offset = if self.gemma { 1.0 } else { 0.0 };
-        match self.norm {
-            Kind::Rms => RmsNorm::new(EPSILON).weight_offset(weight_offset).into(),
-            Kind::Layer => LayerNorm::new(EPSILON).weight_offset(weight_offset).into(),
-        }
+        self.norm.norm(if self.gemma { 1.0 } else { 0.0 })
     }
 }
 
 /// One number of tokens, as `--json` prints it.
 #[derive(Debug, Serialize)]
-struct Row {
+struct NormRow {
     ranks: usize,
     device: &'static str,
     hidden: usize,
@@ -213,7 +201,7 @@ struct Row {
     algorithm: String,
     quantise: Option<String>,
     residual: bool,
-    norm: Kind,
+    norm: NormKind,
     gemma: bool,
     memory: &'static str,
     in_place: bool,
@@ -224,8 +212,8 @@ struct Row {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let (ranks, norms) = (args.ranks as usize, Norms::new(args)?);
+pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
+    let (ranks, norms) = (args.ranks as usize, NormMeasurement::new(args)?);
     let mut run = Run::new(&args.run.devices(ranks)?, norms);
     run.group = args.group;
     output::note(format_args!(
@@ -241,20 +229,21 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         run.task.seed,
     ))?;
     let mut gathering = Gathering::new(ranks, run.task.tokens.len(), columns(&run.task), args.json)?;
-    run.attend(args.run.ranks_as, |rank, sample: Sample| {
+    run.attend(args.run.ranks_as, |rank, sample: NormSample| {
         let size = sample.size;
         gathering.add(rank, size, sample, |samples| vec![row(&run, size, samples)])
     })?;
     match gathering.finish(|_| None)?.iter().map(|row| row.wrong).sum::<u64>() {
         0 => Ok(()),
-        wrong => Err(Failure::failed(format!("{wrong} elements are wrong (seed {})", run.task.seed))),
+        wrong => Err(CommandFailure::failed(format!("{wrong} elements are wrong (seed {})", run.task.seed))),
     }
 }
 
-fn row(run: &Run<Norms>, size: usize, samples: &[Sample]) -> Row {
-    let Norms { hidden, op, dtype, graph, quantise, residual, norm, gemma, in_place, plain, seed, .. } = run.task;
+fn row(run: &Run<NormMeasurement>, size: usize, samples: &[NormSample]) -> NormRow {
+    let NormMeasurement { hidden, op, dtype, graph, quantise, residual, norm, gemma, in_place, plain, seed, .. } =
+        run.task;
     let tokens = run.task.tokens[size];
-    Row {
+    NormRow {
         ranks: run.ranks(),
         device: run.device_kind().name(),
         hidden,
@@ -276,16 +265,16 @@ fn row(run: &Run<Norms>, size: usize, samples: &[Sample]) -> Row {
     }
 }
 
-fn columns(norms: &Norms) -> Vec<Column<Row>> {
+fn columns(norms: &NormMeasurement) -> Vec<Column<NormRow>> {
     let tokens = norms.tokens.iter().max().copied().unwrap_or(0);
     let bytes = tokens * norms.hidden * norms.dtype.bytes();
     vec![
-        Column::count("tokens", |row: &Row| row.tokens as u64).expecting(tokens.to_string()),
-        Column::count("hidden", |row: &Row| row.hidden as u64),
-        Column::count("bytes", |row: &Row| row.bytes).expecting(bytes.to_string()),
-        Column::text("dtype", |row: &Row| row.dtype.to_owned()),
-        Column::text("algorithm", |row: &Row| row.algorithm.clone()).expecting(Algorithm::TwoShotZeroCopy.name()),
-        Column::number("time us", 2, |row: &Row| Some(row.time_us)).expecting("99999.99"),
-        Column::count("wrong", |row: &Row| row.wrong).expecting("0"),
+        Column::count("tokens", |row: &NormRow| row.tokens as u64).expecting(tokens.to_string()),
+        Column::count("hidden", |row: &NormRow| row.hidden as u64),
+        Column::count("bytes", |row: &NormRow| row.bytes).expecting(bytes.to_string()),
+        Column::text("dtype", |row: &NormRow| row.dtype.to_owned()),
+        Column::text("algorithm", |row: &NormRow| row.algorithm.clone()).expecting(Algorithm::TwoShotZeroCopy.name()),
+        Column::number("time us", 2, |row: &NormRow| Some(row.time_us)).expecting("99999.99"),
+        Column::count("wrong", |row: &NormRow| row.wrong).expecting("0"),
     ]
 }

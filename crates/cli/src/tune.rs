@@ -16,21 +16,21 @@ use std::thread::available_parallelism;
 use symmetra::{Codec, DeviceKind, Dtype, MAX_WORLD_SIZE, Reduction, Tuning, explain};
 
 use crate::grid::{GridArgs, GridWorld};
-use calls::Trial;
-use experts::Layer;
+use calls::AgreedSize;
+use experts::TunedLayer;
 use grids::Grids;
 use harness::comparison::repeats::Repeats;
 use harness::devices::{self, Choice, GPUS};
-use harness::experts::Shape;
-use harness::failure::Failure;
+use harness::experts::ExpertShape;
+use harness::failure::CommandFailure;
 use harness::names::distinct;
 use harness::ranks::{RanksAs, Run};
 use harness::sizes::sizes_elems;
 use harness::{bytes, names, output, target};
-use measure::Messages;
-pub(crate) use measure::Plan;
+pub(crate) use measure::TunePlan;
+use measure::TunedMessages;
 use norms::Norms;
-use report::{Report, World};
+use report::{TuneReport, TunedWorld};
 
 const MAX: u64 = MAX_WORLD_SIZE as u64;
 
@@ -47,6 +47,7 @@ const MAX: u64 = MAX_WORLD_SIZE as u64;
 ///
 /// --codec finds the size from which codecs are faster than unchanged values: `EnvConfig::quantised` takes the
 /// smallest message from there. --hidden finds the crossovers of norms.
+/// RMSNorm is timed; its choices serve LayerNorm too.
 ///
 /// --experts finds up to which size of a rank's rows packets serve experts that leave the method to the library, and
 /// direct access beyond: experts of all methods exchange rows of bf16 by rank, and a time is the time of a dispatch and
@@ -95,8 +96,8 @@ pub(crate) struct Args {
 
     /// Time a layer of experts too, by packets and by direct access: deepseek, mixtral, or experts, experts of a token and
     /// elements of a row [default: none]
-    #[arg(long, value_name = "E,K,H", value_parser = |text: &str| text.parse::<Shape>())]
-    experts: Option<Shape>,
+    #[arg(long, value_name = "E,K,H", value_parser = |text: &str| text.parse::<ExpertShape>())]
+    experts: Option<ExpertShape>,
 
     /// Time collectives over a grid of tensor and data parallelism too, in every mode
     #[arg(long)]
@@ -140,47 +141,50 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    fn plan(&self, kind: DeviceKind) -> Result<Plan, Failure> {
+    fn plan(&self, kind: DeviceKind) -> Result<TunePlan, CommandFailure> {
         let usual = if kind == DeviceKind::Host { 16 << 20 } else { 256 << 20 };
         let max_bytes = self.max_bytes.unwrap_or(usual);
-        let too_large = || Failure::usage(format!("--min-bytes is {}, which no memory holds", self.min_bytes));
+        let too_large = || CommandFailure::usage(format!("--min-bytes is {}, which no memory holds", self.min_bytes));
         let min_bytes = self.min_bytes.checked_next_power_of_two().ok_or_else(too_large)?;
-        let mut messages: Vec<Messages> = Vec::new();
+        let mut messages: Vec<TunedMessages> = Vec::new();
         for dtype in self.dtype.iter().copied() {
             if let Some(other) = messages.iter().find(|other| other.dtype.is_float() == dtype.is_float()) {
                 let kind = if dtype.is_float() { "floating types" } else { "integers" };
-                return Err(Failure::usage(format!("--dtype: {} and {dtype} both stand for {kind}", other.dtype)));
+                return Err(CommandFailure::usage(format!(
+                    "--dtype: {} and {dtype} both stand for {kind}",
+                    other.dtype
+                )));
             }
-            messages.push(Messages { dtype, sizes_elems: sizes_elems([min_bytes, max_bytes], 2, dtype, 1)? });
+            messages.push(TunedMessages { dtype, sizes_elems: sizes_elems([min_bytes, max_bytes], 2, dtype, 1)? });
         }
         let codecs = distinct("--codec", &self.codec, Codec::name, |codec| {
             let carried = messages.iter().any(|messages| codec.carries(messages.dtype, Reduction::Sum));
             match (codec, carried) {
-                (Codec::None, _) => Err(Failure::usage("--codec none: values as they are are timed anyway")),
+                (Codec::None, _) => Err(CommandFailure::usage("--codec none: values as they are are timed anyway")),
                 (_, true) => Ok(()),
-                (_, false) => Err(Failure::usage(format!("--codec {codec} needs --dtype f16 or bf16"))),
+                (_, false) => Err(CommandFailure::usage(format!("--codec {codec} needs --dtype f16 or bf16"))),
             }
         })?;
         let norms = self.hidden.map(|hidden| norms(&messages, hidden as usize, max_bytes)).transpose()?;
-        let experts = self.experts.map(|shape| Layer::new(shape, max_bytes));
+        let experts = self.experts.map(|shape| TunedLayer::new(shape, max_bytes));
         let operations = self.operations;
         let launches = Repeats { timed: self.iterations, warmup: self.warmup };
-        Ok(Plan { messages, codecs, norms, experts, grids: None, operations, launches })
+        Ok(TunePlan { messages, codecs, norms, experts, grids: None, operations, launches })
     }
 
     /// The plan for `ranks` ranks.
-    fn plan_on(&self, plan: &Plan, kind: DeviceKind, ranks: usize) -> Result<Plan, Failure> {
+    fn plan_on(&self, plan: &TunePlan, kind: DeviceKind, ranks: usize) -> Result<TunePlan, CommandFailure> {
         if !self.mixed && self.grid.is_given() {
-            return Err(Failure::usage("--local-tp, --local-dp, --across-tp and --across-dp need --mixed"));
+            return Err(CommandFailure::usage("--local-tp, --local-dp, --across-tp and --across-dp need --mixed"));
         }
-        let Messages { dtype, sizes_elems } = plan.messages[0].clone();
+        let TunedMessages { dtype, sizes_elems } = plan.messages[0].clone();
         let largest_bytes = sizes_elems.last().map_or(0, |elems| elems * dtype.bytes());
         let grids = || {
             let world = GridWorld::new(ranks, self.hosts as usize, self.grid, largest_bytes)?;
-            Ok::<_, Failure>(Grids { world, dtype, sizes_elems })
+            Ok::<_, CommandFailure>(Grids { world, dtype, sizes_elems })
         };
         let grids = self.mixed.then(grids).transpose()?;
-        Ok(Plan { grids, ..plan.on(kind, ranks)? })
+        Ok(TunePlan { grids, ..plan.on(kind, ranks)? })
     }
 
     /// Numbers of ranks, each once, in order.
@@ -200,17 +204,17 @@ impl Args {
 }
 
 /// Rows of `hidden` elements: 1, 2, 4 and so on rows, up to `max_bytes` bytes.
-fn norms(messages: &[Messages], hidden: usize, max_bytes: u64) -> Result<Norms, Failure> {
+fn norms(messages: &[TunedMessages], hidden: usize, max_bytes: u64) -> Result<Norms, CommandFailure> {
     let dtypes = symmetra::op::ALL_REDUCE_NORM.dtypes();
     let dtype = messages.iter().map(|messages| messages.dtype).find(|dtype| dtypes.contains(dtype));
-    let dtype = dtype.ok_or_else(|| Failure::usage("--hidden needs --dtype f32, f16 or bf16"))?;
+    let dtype = dtype.ok_or_else(|| CommandFailure::usage("--hidden needs --dtype f32, f16 or bf16"))?;
     let fits = |tokens: &usize| *tokens == 1 || (tokens * hidden * dtype.bytes()) as u64 <= max_bytes;
     let tokens = (0..20).map(|power| 1 << power).take_while(fits).collect();
     Ok(Norms { dtype, hidden, tokens })
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     // One kind of device for all numbers of ranks.
     let most = args.ranks.iter().max().map_or(2, |ranks| *ranks as usize);
     let kind = devices::kind(args.device, most, false);
@@ -220,22 +224,22 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let devices = worlds.iter().map(|world| devices::assign(kind, *world, false)).collect::<Result<Vec<_>, _>>()?;
     let plans = worlds.iter().map(|world| args.plan_on(&plan, kind, *world)).collect::<Result<Vec<_>, _>>()?;
     output::note(format_args!("tuning worlds of {worlds:?} ranks as {} on {kind}", args.ranks_as.name()))?;
-    let progress = output::progress(plans.iter().map(Plan::trials).sum::<Result<_, _>>()?);
+    let progress = output::progress(plans.iter().map(TunePlan::trials).sum::<Result<_, _>>()?);
     let mut measured = Vec::new();
     for (devices, plan) in devices.iter().zip(plans) {
         let mut trials = Vec::new();
-        Run::new(devices, plan).attend(args.ranks_as, |_, trial: Trial| {
+        Run::new(devices, plan).attend(args.ranks_as, |_, trial: AgreedSize| {
             let (ranks, size, dtype) = (devices.len(), bytes::format(trial.bytes), trial.calls.dtype());
             progress.set_message(format!("{ranks} ranks, {size} of {dtype}"));
             progress.inc(1);
             trials.push(trial);
             Ok(())
         })?;
-        measured.push(World { ranks: devices.len(), trials });
+        measured.push(TunedWorld { ranks: devices.len(), trials });
     }
     progress.finish_and_clear();
     let device = devices[0][0].open()?;
-    let report = Report::new(&device, args.ranks_as, args.iterations, &measured)?;
+    let report = TuneReport::new(&device, args.ranks_as, args.iterations, &measured)?;
     if args.json {
         output::json(&report)?
     } else {
@@ -245,13 +249,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// Refuses a path that cannot be a file. Returns the path with links followed.
-fn check_output(path: &Path) -> Result<PathBuf, Failure> {
+fn check_output(path: &Path) -> Result<PathBuf, CommandFailure> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !folder.is_dir() {
-        return Err(Failure::usage(format!("--output: {} is no folder", folder.display())));
+        return Err(CommandFailure::usage(format!("--output: {} is no folder", folder.display())));
     }
     if path.is_dir() || path.file_name().is_none() {
-        return Err(Failure::usage(format!("--output: {} names no file", path.display())));
+        return Err(CommandFailure::usage(format!("--output: {} names no file", path.display())));
     }
     let path = target::check_replaced("--output", path)?;
     target::check_beside("--output", &path)?;
@@ -259,7 +263,7 @@ fn check_output(path: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// Writes the file and reads it back.
-fn write(report: &Report, path: &Path) -> Result<(), Failure> {
+fn write(report: &TuneReport, path: &Path) -> Result<(), CommandFailure> {
     report.tuning.save(path)?;
     let read = Tuning::load(path)?;
     for table in read.tables.iter().filter(|table| !table.exact) {
@@ -268,7 +272,7 @@ fn write(report: &Report, path: &Path) -> Result<(), Failure> {
         let ranges = explain(dtype, table.direct).into_iter().map(|range| (range.up_to_bytes, range.choice.name()));
         let rows = table.rows.iter().map(|row| (row.up_to_bytes.unwrap_or(u64::MAX), row.algorithm.as_str()));
         if read != report.tuning || !ranges.eq(rows) {
-            return Err(Failure::failed(format!("{} reads back as something else", path.display())));
+            return Err(CommandFailure::failed(format!("{} reads back as something else", path.display())));
         }
     }
     output::note(format_args!("wrote {}", path.display()))?;

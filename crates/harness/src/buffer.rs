@@ -10,7 +10,7 @@ use symmetra::{DeviceBuffer, Element, Operand, Ref, Stream, SymmetricBuffer, Sym
 pub const BUFFER_BYTES: u64 = 64 << 10;
 
 /// Memory for operands.
-pub trait Buffer<T: Element>: Sized {
+pub trait TestBuffer<T: Element>: Sized {
     /// Some elements of the memory, as an operand.
     type Part<'b>: Operand<'b, T>
     where
@@ -22,7 +22,7 @@ pub trait Buffer<T: Element>: Sized {
 
 macro_rules! buffer {
     ($buffer:ty, $part:ident, part $slice:expr) => {
-        impl<T: Element> Buffer<T> for $buffer {
+        impl<T: Element> TestBuffer<T> for $buffer {
             type Part<'b> = $part<'b, T>;
             fn part(&self, range: Range<usize>) -> symmetra::Result<Self::Part<'_>> {
                 $slice(self, range)

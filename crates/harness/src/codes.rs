@@ -7,16 +7,16 @@ use symmetra::{
     Communicator, Device, DeviceBuffer, Dtype, Element, Narrow, Quantisation, Result, RowNorm, Stream, SymmetricBuffer,
 };
 
-use crate::buffer::Buffer;
-use reference::quantised::{Bytes, Format};
+use crate::buffer::TestBuffer;
+use reference::quantised::{Format, QuantisedBytes};
 
 /// Allocates memory for operands: a device allocates plain memory, a communicator symmetric memory.
-pub trait Memory {
-    type Of<T: Element>: Buffer<T>;
+pub trait CodeMemory {
+    type Of<T: Element>: TestBuffer<T>;
     fn room<T: Element>(&self, elems: usize) -> Result<Self::Of<T>>;
 }
 
-impl Memory for Device {
+impl CodeMemory for Device {
     type Of<T: Element> = DeviceBuffer<T>;
 
     fn room<T: Element>(&self, elems: usize) -> Result<DeviceBuffer<T>> {
@@ -24,7 +24,7 @@ impl Memory for Device {
     }
 }
 
-impl Memory for Communicator {
+impl CodeMemory for Communicator {
     type Of<T: Element> = SymmetricBuffer<T>;
 
     fn room<T: Element>(&self, elems: usize) -> Result<SymmetricBuffer<T>> {
@@ -33,7 +33,7 @@ impl Memory for Communicator {
 }
 
 /// A buffer of quantised values.
-pub enum Values<M: Memory> {
+pub enum Values<M: CodeMemory> {
     E4M3(M::Of<F8E4M3>),
     E5M2(M::Of<F8E5M2>),
     I8(M::Of<i8>),
@@ -53,20 +53,20 @@ macro_rules! with_values {
 }
 
 /// A buffer of scales.
-pub enum Scales<M: Memory> {
+pub enum RowScales<M: CodeMemory> {
     Single(M::Of<f32>),
     Bytes(M::Of<u8>),
 }
 
 /// The operands of quantised rows in device memory.
-pub struct Codes<M: Memory = Device> {
+pub struct Codes<M: CodeMemory = Device> {
     form: Format,
     rows: usize,
     width: usize,
     pub values: Values<M>,
     /// First element of the values in their buffer.
     at: usize,
-    pub scales: Scales<M>,
+    pub scales: RowScales<M>,
     known: DeviceBuffer<f32>,
 }
 
@@ -78,7 +78,7 @@ pub fn lens(form: Format, rows: usize, width: usize) -> (usize, usize) {
     }
 }
 
-impl<M: Memory> Codes<M> {
+impl<M: CodeMemory> Codes<M> {
     /// Operands of `rows` rows of `width` elements, whose values begin `at` elements into their buffer. `known` is the
     /// static scale or the global scale.
     pub fn new(memory: &M, form: Format, [rows, width, at]: [usize; 3], known: f32, stream: &Stream) -> Result<Self> {
@@ -91,8 +91,8 @@ impl<M: Memory> Codes<M> {
             _ => Values::Pairs(memory.room(elems)?),
         };
         let scales = match form {
-            Format::Scaled(how) if how.scales_dtype() == Dtype::F32 => Scales::Single(memory.room(scales)?),
-            _ => Scales::Bytes(memory.room(scales)?),
+            Format::Scaled(how) if how.scales_dtype() == Dtype::F32 => RowScales::Single(memory.room(scales)?),
+            _ => RowScales::Bytes(memory.room(scales)?),
         };
         let known = DeviceBuffer::from_slice(&[known], stream)?;
         Ok(Self { form, rows, width, values, at, scales, known })
@@ -100,14 +100,14 @@ impl<M: Memory> Codes<M> {
 
     /// Writes one byte everywhere, so that a test finds elements that a call does not write.
     pub fn fill(&self, byte: u8, stream: &Stream) -> Result<()> {
-        fn fill<T: Element, B: Buffer<T>>(buffer: &B, elems: usize, byte: u8, stream: &Stream) -> Result<()> {
+        fn fill<T: Element, B: TestBuffer<T>>(buffer: &B, elems: usize, byte: u8, stream: &Stream) -> Result<()> {
             buffer.write(&vec![bytemuck::pod_read_unaligned(&[byte; 4][..size_of::<T>()]); elems], stream)
         }
         let (values, scales) = lens(self.form, self.rows, self.width);
         with_values!(&self.values, buffer => fill(buffer, values + self.at, byte, stream))?;
         match &self.scales {
-            Scales::Single(buffer) => fill(buffer, scales, byte, stream),
-            Scales::Bytes(buffer) => fill(buffer, scales, byte, stream),
+            RowScales::Single(buffer) => fill(buffer, scales, byte, stream),
+            RowScales::Bytes(buffer) => fill(buffer, scales, byte, stream),
         }
     }
 
@@ -125,7 +125,7 @@ impl<M: Memory> Codes<M> {
         with_values!(&self.values, buffer => self.asked_in(numbers, rows, buffer))
     }
 
-    fn asked_in<'op, T: Element, V: Element, B: Buffer<V>>(
+    fn asked_in<'op, T: Element, V: Element, B: TestBuffer<V>>(
         &'op self,
         numbers: Range<usize>,
         rows: RowNorm<'op, T>,
@@ -138,22 +138,22 @@ impl<M: Memory> Codes<M> {
             Format::Scaled(how) => how,
         };
         let rows = match &self.scales {
-            Scales::Single(scales) => rows.quantised(how, values, scales.part(from.1..to.1)?),
-            Scales::Bytes(scales) => rows.quantised(how, values, scales.part(from.1..to.1)?),
+            RowScales::Single(scales) => rows.quantised(how, values, scales.part(from.1..to.1)?),
+            RowScales::Bytes(scales) => rows.quantised(how, values, scales.part(from.1..to.1)?),
         };
         Ok(if matches!(how, Quantisation::Nvfp4 { .. }) { rows.global_scale(&self.known) } else { rows })
     }
 
     /// The contents of the buffers, also before the values.
-    pub fn read(&self, stream: &Stream) -> Result<Bytes> {
-        fn bytes<T: Element, B: Buffer<T>>(buffer: &B, stream: &Stream) -> Result<Vec<u8>> {
+    pub fn read(&self, stream: &Stream) -> Result<QuantisedBytes> {
+        fn bytes<T: Element, B: TestBuffer<T>>(buffer: &B, stream: &Stream) -> Result<Vec<u8>> {
             Ok(bytemuck::cast_slice(&buffer.read(stream)?).to_vec())
         }
         let values = with_values!(&self.values, buffer => bytes(buffer, stream))?;
         let scales = match &self.scales {
-            Scales::Single(buffer) => bytes(buffer, stream),
-            Scales::Bytes(buffer) => bytes(buffer, stream),
+            RowScales::Single(buffer) => bytes(buffer, stream),
+            RowScales::Bytes(buffer) => bytes(buffer, stream),
         }?;
-        Ok(Bytes { values, scales })
+        Ok(QuantisedBytes { values, scales })
     }
 }

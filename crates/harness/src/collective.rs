@@ -8,11 +8,11 @@ use symmetra::{
 
 /// An operation with a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Collective(Operation);
+pub struct CollectiveCommand(Operation);
 
 /// The operations that benchmarks name.
 #[expect(non_upper_case_globals, reason = "they stand in patterns where variants would")]
-impl Collective {
+impl CollectiveCommand {
     pub const AllReduce: Self = Self(Operation::AllReduce);
     pub const AllGather: Self = Self(Operation::AllGather);
     pub const ReduceScatter: Self = Self(Operation::ReduceScatter);
@@ -20,7 +20,7 @@ impl Collective {
     pub const Broadcast: Self = Self(Operation::Broadcast);
 }
 
-impl Collective {
+impl CollectiveCommand {
     /// The operation of the command with this name.
     pub fn named(name: &str) -> Option<Self> {
         OPERATIONS.into_iter().find(|op| op.name() == name).map(|op| Self(op.operation))
@@ -74,13 +74,13 @@ impl Collective {
     }
 }
 
-impl Serialize for Collective {
+impl Serialize for CollectiveCommand {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(self.name())
     }
 }
 
-impl<'de> Deserialize<'de> for Collective {
+impl<'de> Deserialize<'de> for CollectiveCommand {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let name = String::deserialize(from)?;
         Self::named(&name).ok_or_else(|| de::Error::custom(format!("there is no operation {name}")))
@@ -93,9 +93,9 @@ mod tests {
 
     #[test]
     fn bandwidth_of_the_bus_is_that_of_nccl_tests() {
-        assert_eq!(Collective::AllReduce.bus_factor(4), 1.5);
-        assert_eq!(Collective::AllGather.bus_factor(4), 0.75);
-        assert_eq!(Collective::AllToAll.bus_factor(8), 0.875);
-        assert_eq!(Collective::Broadcast.bus_factor(8), 1.0);
+        assert_eq!(CollectiveCommand::AllReduce.bus_factor(4), 1.5);
+        assert_eq!(CollectiveCommand::AllGather.bus_factor(4), 0.75);
+        assert_eq!(CollectiveCommand::AllToAll.bus_factor(8), 0.875);
+        assert_eq!(CollectiveCommand::Broadcast.bus_factor(8), 1.0);
     }
 }

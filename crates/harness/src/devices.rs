@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use symmetra::{Device, DeviceKind};
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// The values of `--device`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -79,23 +79,23 @@ impl Gpu {
 }
 
 /// The devices of all ranks. `share` lets ranks outnumber the GPUs.
-pub fn assign(kind: DeviceKind, ranks: usize, share: bool) -> Result<Vec<RankDevice>, Failure> {
+pub fn assign(kind: DeviceKind, ranks: usize, share: bool) -> Result<Vec<RankDevice>, CommandFailure> {
     let Some(gpu) = GPUS.iter().find(|gpu| gpu.kind == kind) else {
         return Ok(vec![RankDevice::Host; ranks]);
     };
     let (count, vendor) = (gpu.count(), gpu.vendor);
     if !gpu.built {
-        return Err(Failure::usage(format!(
+        return Err(CommandFailure::usage(format!(
             "--device {kind} needs a build with the feature `{kind}` (cargo build --features {kind})",
         )));
     }
     if count == 0 {
-        return Err(Failure::usage(format!(
+        return Err(CommandFailure::usage(format!(
             "--device {kind}: there is no {vendor} device (`symmetra doctor` may report why)"
         )));
     }
     if count < ranks && !share {
-        return Err(Failure::usage(format!(
+        return Err(CommandFailure::usage(format!(
             "{ranks} ranks need {ranks} {vendor} devices, but there are {count} (--share-devices puts several ranks on one)"
         )));
     }

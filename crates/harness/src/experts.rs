@@ -10,7 +10,7 @@ use symmetra::experts::{self, ExpertConfig, Method, Scales};
 
 /// The sizes of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shape {
+pub struct ExpertShape {
     pub experts: usize,
     /// Experts of a token.
     pub top_k: usize,
@@ -19,12 +19,12 @@ pub struct Shape {
 }
 
 /// Shapes that have names.
-const NAMED: [(&str, Shape); 2] = [
-    ("deepseek", Shape { experts: 256, top_k: 8, hidden: 7168 }),
-    ("mixtral", Shape { experts: 8, top_k: 2, hidden: 4096 }),
+const NAMED: [(&str, ExpertShape); 2] = [
+    ("deepseek", ExpertShape { experts: 256, top_k: 8, hidden: 7168 }),
+    ("mixtral", ExpertShape { experts: 8, top_k: 2, hidden: 4096 }),
 ];
 
-impl FromStr for Shape {
+impl FromStr for ExpertShape {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -43,13 +43,13 @@ impl FromStr for Shape {
     }
 }
 
-impl fmt::Display for Shape {
+impl fmt::Display for ExpertShape {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{},{},{}", self.experts, self.top_k, self.hidden)
     }
 }
 
-impl Shape {
+impl ExpertShape {
     /// The settings of experts of this shape, for `tokens` tokens of a rank. Each rank sums its own results first.
     pub fn config(self, tokens: usize) -> ExpertConfig {
         let mut config = ExpertConfig::new(self.experts, self.top_k, self.hidden, tokens);
@@ -61,7 +61,7 @@ impl Shape {
 /// How rows travel to experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Wire {
+pub enum RowWire {
     /// As e4m3 codes that a dispatch computes from rows of bf16, with an f32 scale for each 128 elements
     F8,
     /// Unchanged, rows of bf16
@@ -70,7 +70,7 @@ pub enum Wire {
     GivenF8,
 }
 
-impl Wire {
+impl RowWire {
     /// The formats for rows of bf16.
     pub const OF_BF16: [Self; 2] = [Self::F8, Self::Same];
 
@@ -118,7 +118,7 @@ pub fn groups(hidden: usize) -> usize {
 /// The order of received rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Layout {
+pub enum RowOrder {
     /// A row for each token with an expert on the rank, by source rank and token
     ByRank,
     /// A row for each pair of a token and an expert on the rank, by expert, source rank and token
@@ -129,7 +129,7 @@ pub enum Layout {
     BySource,
 }
 
-impl Layout {
+impl RowOrder {
     pub const fn name(self) -> &'static str {
         match self {
             Self::ByRank => "by-rank",
@@ -157,7 +157,7 @@ impl Layout {
 
 /// How ranks exchange rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-pub enum Way {
+pub enum RowExchange {
     /// The library's choice
     Auto,
     /// Packets that prove their own arrival, for few tokens
@@ -170,7 +170,7 @@ pub enum Way {
     Broadcast,
 }
 
-impl Way {
+impl RowExchange {
     pub const fn name(self) -> &'static str {
         self.setting().name()
     }

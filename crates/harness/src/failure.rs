@@ -8,7 +8,7 @@ use symmetra::Error;
 
 /// Why a command failed.
 #[derive(Debug)]
-pub enum Failure {
+pub enum CommandFailure {
     /// The request is impossible: exit code 2.
     Usage(String),
     /// The command went wrong: exit code 1.
@@ -21,7 +21,7 @@ pub enum Failure {
     Unread,
 }
 
-impl Failure {
+impl CommandFailure {
     pub fn usage(message: impl Into<String>) -> Self {
         Self::Usage(message.into())
     }
@@ -76,11 +76,11 @@ impl Failure {
 }
 
 /// Starts a thread.
-pub fn spawn<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> Result<JoinHandle<T>, Failure> {
-    std::thread::Builder::new().spawn(body).map_err(Failure::doing("start a thread"))
+pub fn spawn<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> Result<JoinHandle<T>, CommandFailure> {
+    std::thread::Builder::new().spawn(body).map_err(CommandFailure::doing("start a thread"))
 }
 
-impl From<Error> for Failure {
+impl From<Error> for CommandFailure {
     fn from(error: Error) -> Self {
         Self::Library(error)
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 use symmetra::{Algorithm, Communicator, Dtype, Element, Quantisation, Queue, RowNorm};
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use reference::quantised::Format;
 
 /// Most elements of a row.
@@ -32,13 +32,15 @@ impl Form {
 
     /// The `asked` numbers of rows, or the `usual` numbers, rounded up to equal shares where ranks have shares.
     /// Refuses types that rows cannot have, and numbers that cannot be divided into equal shares.
-    pub fn tokens(self, dtype: Dtype, asked: &[u64], usual: &[u64], ranks: u64) -> Result<Vec<usize>, Failure> {
+    pub fn tokens(self, dtype: Dtype, asked: &[u64], usual: &[u64], ranks: u64) -> Result<Vec<usize>, CommandFailure> {
         if !symmetra::op::ALL_REDUCE_NORM.dtypes().contains(&dtype) {
-            return Err(Failure::usage(format!("rows are f32, f16 or bf16, not {dtype}")));
+            return Err(CommandFailure::usage(format!("rows are f32, f16 or bf16, not {dtype}")));
         }
         let parts = if self == Self::AllReduce { 1 } else { ranks };
         if let Some(tokens) = asked.iter().find(|tokens| !tokens.is_multiple_of(parts)) {
-            return Err(Failure::usage(format!("--tokens: {tokens} rows have no equal shares for {ranks} ranks")));
+            return Err(CommandFailure::usage(format!(
+                "--tokens: {tokens} rows have no equal shares for {ranks} ranks"
+            )));
         }
         let mut tokens = match asked {
             [] => usual.iter().map(|tokens| tokens.next_multiple_of(parts) as usize).collect(),
@@ -51,7 +53,7 @@ impl Form {
     }
 
     /// Refuses an algorithm that does not scatter rows.
-    pub fn check_algorithm(self, algorithm: Algorithm) -> Result<(), Failure> {
+    pub fn check_algorithm(self, algorithm: Algorithm) -> Result<(), CommandFailure> {
         use Algorithm::{Auto, TwoShotSentinel, TwoShotZeroCopy};
         let able = match self {
             Self::AllReduce => return Ok(()),
@@ -63,7 +65,9 @@ impl Form {
             false => {
                 let able: Vec<_> = able.iter().map(|algorithm| algorithm.name()).collect();
                 let (op, able) = (self.name(), able.join(", "));
-                Err(Failure::usage(format!("--op {op}: --algorithm is {algorithm}, but it must be one of {able}")))
+                Err(CommandFailure::usage(format!(
+                    "--op {op}: --algorithm is {algorithm}, but it must be one of {able}"
+                )))
             }
         }
     }
@@ -111,12 +115,12 @@ impl Form {
         let ranges = match (self, quantise) {
             (Self::AllReduce, None) => communicator.explain_norm(dtype, hidden, direct),
             (Self::AllReduce, Some(format)) => {
-                let row = (dtype, hidden, width(hidden, quantise));
-                communicator.explain_quantised_norm(row, chosen_as(format), direct, placed)?
+                let width = width(hidden, quantise);
+                communicator.explain_quantised_norm(dtype, hidden, width, chosen_as(format), direct, placed)?
             }
             (scattered, quantise) => {
                 let gathers = scattered == Self::ReduceScatterAllGather;
-                communicator.explain_scattered_norm((dtype, hidden), quantise.is_some(), direct, gathers)
+                communicator.explain_scattered_norm(dtype, hidden, quantise.is_some(), direct, gathers)
             }
         };
         Ok(ranges.at(bytes).map_or(named, |range| range.choice))

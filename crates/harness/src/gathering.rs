@@ -4,7 +4,7 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 
 use crate::columns::{Column, table};
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::live::Live;
 use crate::output;
 
@@ -21,7 +21,7 @@ pub struct Gathering<S, R> {
 }
 
 impl<S, R: Serialize> Gathering<S, R> {
-    pub fn new(ranks: usize, sizes: usize, columns: Vec<Column<R>>, json: bool) -> Result<Self, Failure> {
+    pub fn new(ranks: usize, sizes: usize, columns: Vec<Column<R>>, json: bool) -> Result<Self, CommandFailure> {
         Ok(Self {
             ranks,
             samples: std::iter::repeat_with(Vec::new).take(sizes).collect(),
@@ -42,9 +42,10 @@ impl<S, R: Serialize> Gathering<S, R> {
         size: usize,
         sample: S,
         rows: impl FnOnce(&[S]) -> Vec<R>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         let samples = self.samples.get_mut(size);
-        let samples = samples.ok_or_else(|| Failure::failed(format!("rank {rank} measured an unknown size {size}")))?;
+        let samples =
+            samples.ok_or_else(|| CommandFailure::failed(format!("rank {rank} measured an unknown size {size}")))?;
         samples.push(sample);
         if samples.len() < self.ranks {
             return Ok(());
@@ -60,7 +61,7 @@ impl<S, R: Serialize> Gathering<S, R> {
     }
 
     /// Prints the rest of the table, and below it a line about all rows if there is one.
-    pub fn finish(self, below: impl FnOnce(&[R]) -> Option<String>) -> Result<Vec<R>, Failure> {
+    pub fn finish(self, below: impl FnOnce(&[R]) -> Option<String>) -> Result<Vec<R>, CommandFailure> {
         self.progress.finish_and_clear();
         if let Some(live) = self.live {
             live.finish()?;

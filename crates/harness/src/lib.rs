@@ -17,6 +17,7 @@ pub mod guarded;
 pub mod live;
 pub mod margins;
 pub mod names;
+pub mod norms;
 pub mod nvshmem;
 pub mod orphan;
 pub mod output;

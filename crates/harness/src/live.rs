@@ -5,23 +5,23 @@ use rustix::io::write;
 use rustix::stdio::stdout;
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::output;
 use crate::signals::{Guard, guard};
-use crate::table::{Layout, Table};
+use crate::table::{Table, TableLayout};
 
 /// The output of a command whose results come one by one.
 pub struct Live {
     /// Rows of the table that are printed, and how.
     printed: usize,
-    layout: Option<Layout>,
-    rest: Guard<Rest>,
+    layout: Option<TableLayout>,
+    rest: Guard<PartialLine>,
 }
 
 /// The text that is not printed yet.
-struct Rest(String);
+struct PartialLine(String);
 
-impl Drop for Rest {
+impl Drop for PartialLine {
     /// Runs on the thread of a signal. Another thread may hold the lock of standard output, and a reader may read no more.
     fn drop(&mut self) {
         let mut text = self.0.as_bytes();
@@ -37,14 +37,14 @@ impl Drop for Rest {
 }
 
 impl Live {
-    pub fn new() -> Result<Self, Failure> {
-        let (rest, ()) = guard(|| Ok(Rest(String::new())), |_| ())?;
+    pub fn new() -> Result<Self, CommandFailure> {
+        let (rest, ()) = guard(|| Ok(PartialLine(String::new())), |_| ())?;
         Ok(Self { printed: 0, layout: None, rest })
     }
 
     /// Prints the rows of a table that are new. A table whose columns do not stand side by side waits for
     /// [`finish`](Self::finish).
-    pub fn show(&mut self, table: &Table) -> Result<(), Failure> {
+    pub fn show(&mut self, table: &Table) -> Result<(), CommandFailure> {
         let Some(wanted) = table.layout() else {
             self.keep(table.after(self.printed).to_string() + "\n");
             return Ok(());
@@ -70,8 +70,8 @@ impl Live {
     }
 
     /// Keeps an object that is printed only if a signal ends the command.
-    pub fn keep_object(&mut self, object: &impl Serialize) -> Result<(), Failure> {
-        let text = serde_json::to_string(object).map_err(Failure::doing("write JSON"))?;
+    pub fn keep_object(&mut self, object: &impl Serialize) -> Result<(), CommandFailure> {
+        let text = serde_json::to_string(object).map_err(CommandFailure::doing("write JSON"))?;
         self.keep(text + "\n");
         Ok(())
     }
@@ -82,7 +82,7 @@ impl Live {
     }
 
     /// Prints the rows that waited.
-    pub fn finish(self) -> Result<(), Failure> {
+    pub fn finish(self) -> Result<(), CommandFailure> {
         let rest = self.rest.take(|mut rest| std::mem::take(&mut rest.0)).unwrap_or_default();
         match rest.trim_end_matches('\n') {
             "" => Ok(()),

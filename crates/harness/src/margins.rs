@@ -2,13 +2,13 @@
 
 use symmetra::{Device, Element, Result};
 
-use crate::codes::Memory;
+use crate::codes::CodeMemory;
 use crate::guarded::Guarded;
 
 /// A device, for plain memory between margins.
 pub struct Margins(pub Device);
 
-impl Memory for Margins {
+impl CodeMemory for Margins {
     type Of<T: Element> = Guarded<T>;
 
     fn room<T: Element>(&self, elems: usize) -> Result<Guarded<T>> {

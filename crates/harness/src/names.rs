@@ -1,6 +1,6 @@
 //! Types, reductions, algorithms, codecs and transports by name: on the command line, and in the tasks of rank processes.
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use std::fmt;
 use std::str::FromStr;
 
@@ -141,11 +141,11 @@ pub fn distinct<V: Copy + PartialEq>(
     option: &str,
     values: &[V],
     name: fn(V) -> &'static str,
-    check: impl Fn(V) -> Result<(), Failure>,
-) -> Result<Vec<V>, Failure> {
+    check: impl Fn(V) -> Result<(), CommandFailure>,
+) -> Result<Vec<V>, CommandFailure> {
     for (number, value) in values.iter().enumerate() {
         if values[..number].contains(value) {
-            return Err(Failure::usage(format!("{option} names {} twice", name(*value))));
+            return Err(CommandFailure::usage(format!("{option} names {} twice", name(*value))));
         }
         check(*value)?;
     }

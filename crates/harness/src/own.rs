@@ -2,10 +2,10 @@
 
 use symmetra::{Communicator, DeviceBuffer, Element, SymmetricBuffer};
 
-use crate::buffer::Buffer;
+use crate::buffer::TestBuffer;
 
 /// Memory that a communicator can allocate.
-pub trait Own<T: Element>: Buffer<T> {
+pub trait Own<T: Element>: TestBuffer<T> {
     fn own(communicator: &Communicator, elems: usize) -> symmetra::Result<Self>;
 }
 

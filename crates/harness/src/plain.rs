@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use symmetra::{Element, Ref, Result, Stream};
 
-use crate::buffer::Buffer;
+use crate::buffer::TestBuffer;
 use crate::guarded::Guarded;
 
-impl<T: Element> Buffer<T> for Guarded<T> {
+impl<T: Element> TestBuffer<T> for Guarded<T> {
     type Part<'b> = Ref<'b, T>;
 
     fn part(&self, range: Range<usize>) -> Result<Ref<'_, T>> {

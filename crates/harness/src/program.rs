@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::error::{ContextKind, ErrorKind};
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::output;
 
 /// The end of the help of a program.
@@ -14,7 +14,7 @@ With --json a command prints JSON instead of tables. Tables fit the terminal; wh
 COLUMNS, or 80 columns.";
 
 /// Runs what was parsed. If parsing failed, or the user asked for help or the version, prints the parser's text.
-pub fn run<C>(parsed: Result<C, clap::Error>, body: impl FnOnce(C) -> Result<(), Failure>) -> ExitCode {
+pub fn run<C>(parsed: Result<C, clap::Error>, body: impl FnOnce(C) -> Result<(), CommandFailure>) -> ExitCode {
     let ended = match parsed {
         Ok(command) => body(command).map(|()| ExitCode::SUCCESS),
         Err(said) => print(&said),
@@ -44,8 +44,8 @@ pub fn hint(said: &clap::Error) -> Option<&'static str> {
 }
 
 /// Prints the parser's text: help and the version are output as any other.
-fn print(said: &clap::Error) -> Result<ExitCode, Failure> {
-    said.print().and_then(|()| std::io::stdout().flush()).map_err(Failure::output)?;
+fn print(said: &clap::Error) -> Result<ExitCode, CommandFailure> {
+    said.print().and_then(|()| std::io::stdout().flush()).map_err(CommandFailure::output)?;
     if let Some(hint) = hint(said) {
         output::note(format_args!("\n  tip: {hint}"))?;
     }

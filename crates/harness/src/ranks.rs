@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use symmetra::{Algorithm, Codec, Config, Determinism, DeviceKind, Dtype, Multicast};
 
 use crate::devices::{self, Choice, RankDevice};
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::{bytes, names};
 pub use processes::RankProcess;
 pub use task::{Run, Say, Task};
@@ -63,12 +63,12 @@ impl GroupArgs {
     };
 
     /// Refuses an algorithm that the settings of the group exclude.
-    pub fn check_algorithm(self, algorithm: Algorithm, dtype: Dtype, ranks: usize) -> Result<(), Failure> {
+    pub fn check_algorithm(self, algorithm: Algorithm, dtype: Dtype, ranks: usize) -> Result<(), CommandFailure> {
         if Algorithm::MULTICAST.contains(&algorithm) {
             self.check_multicast(&format!("--algorithm {algorithm}"))?;
         }
         if self.determinism == Determinism::Exact && !algorithm.is_exact(dtype, ranks) {
-            return Err(Failure::usage(format!(
+            return Err(CommandFailure::usage(format!(
                 "--determinism exact: {algorithm} of {dtype} over {ranks} ranks does not sum in rank order"
             )));
         }
@@ -76,32 +76,34 @@ impl GroupArgs {
     }
 
     /// Refuses a codec that the settings of the group exclude.
-    pub fn check_codec(self, codec: Codec) -> Result<(), Failure> {
+    pub fn check_codec(self, codec: Codec) -> Result<(), CommandFailure> {
         match codec != Codec::None && self.determinism == Determinism::Exact {
-            true => Err(Failure::usage(format!("--determinism exact: --codec {codec} rounds what it sends"))),
+            true => Err(CommandFailure::usage(format!("--determinism exact: --codec {codec} rounds what it sends"))),
             false => Ok(()),
         }
     }
 
     /// Refuses flags that need multicast where the group opens no multicast.
-    pub fn check_multicast(self, what: &str) -> Result<(), Failure> {
+    pub fn check_multicast(self, what: &str) -> Result<(), CommandFailure> {
         match self.multicast == Multicast::Off {
-            true => Err(Failure::usage(format!("{what} needs --multicast try or --multicast require"))),
+            true => Err(CommandFailure::usage(format!("{what} needs --multicast try or --multicast require"))),
             false => Ok(()),
         }
     }
 
     /// Refuses multicast that devices of this kind cannot have.
-    fn check_on(self, kind: DeviceKind) -> Result<(), Failure> {
+    fn check_on(self, kind: DeviceKind) -> Result<(), CommandFailure> {
         if self.multicast != Multicast::Require {
             return Ok(());
         }
         if !cfg!(feature = "multicast") {
-            return Err(Failure::usage("--multicast require needs a build with the feature `multicast`"));
+            return Err(CommandFailure::usage("--multicast require needs a build with the feature `multicast`"));
         }
         match symmetra::Multicast::is_allowed(kind)? {
             true => Ok(()),
-            false => Err(Failure::usage(format!("--multicast require: on {kind} it needs SYMMETRA_MULTICAST=1"))),
+            false => {
+                Err(CommandFailure::usage(format!("--multicast require: on {kind} it needs SYMMETRA_MULTICAST=1")))
+            }
         }
     }
 
@@ -114,7 +116,7 @@ impl GroupArgs {
 
 impl RankArgs {
     /// The devices of that many ranks.
-    pub fn devices(&self, ranks: usize) -> Result<Vec<RankDevice>, Failure> {
+    pub fn devices(&self, ranks: usize) -> Result<Vec<RankDevice>, CommandFailure> {
         devices::assign(devices::kind(self.device, ranks, self.share_devices), ranks, self.share_devices)
     }
 }
@@ -147,11 +149,11 @@ fn machine_bytes() -> Option<u64> {
 
 impl<T: Task> Run<T> {
     /// Refuses, before ranks start, settings with which every rank would fail.
-    fn check(&self) -> Result<(), Failure> {
+    fn check(&self) -> Result<(), CommandFailure> {
         self.group.check_on(self.device_kind())?;
         let (ranks, bytes) = (self.ranks() as u64, self.task.heap_bytes());
         match machine_bytes().filter(|_| self.device_kind() == DeviceKind::Host) {
-            Some(machine) if bytes.saturating_mul(ranks) > machine => Err(Failure::usage(format!(
+            Some(machine) if bytes.saturating_mul(ranks) > machine => Err(CommandFailure::usage(format!(
                 "{ranks} ranks need {} each for the largest size, but the machine has {}",
                 bytes::format(bytes),
                 bytes::format(machine)
@@ -165,8 +167,8 @@ impl<T: Task> Run<T> {
     pub fn attend(
         &self,
         ranks_as: RanksAs,
-        hear: impl FnMut(usize, T::Found) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
+        hear: impl FnMut(usize, T::Found) -> Result<(), CommandFailure>,
+    ) -> Result<(), CommandFailure> {
         self.check()?;
         let ranks = match ranks_as {
             RanksAs::Processes => processes::start(self),
@@ -176,7 +178,7 @@ impl<T: Task> Run<T> {
     }
 
     /// Runs the task and returns the results of all ranks, in no order.
-    pub fn collect(&self, ranks_as: RanksAs) -> Result<Vec<T::Found>, Failure> {
+    pub fn collect(&self, ranks_as: RanksAs) -> Result<Vec<T::Found>, CommandFailure> {
         let mut all = Vec::new();
         self.attend(ranks_as, |_, found| {
             all.push(found);

@@ -7,14 +7,14 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::{emulate_default_handler, signal_name};
 
-use crate::failure::{Failure, spawn};
+use crate::failure::{CommandFailure, spawn};
 
 /// Keeps these signals from ending this process. The caller reads them instead.
-pub fn watched() -> Result<Signals, Failure> {
+pub fn watched() -> Result<Signals, CommandFailure> {
     // Ranks inherit which signals this process ignores, as under `nohup`.
     let ignored = ignored();
     let watched = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
-    Signals::new(watched).map_err(Failure::doing("watch for signals"))
+    Signals::new(watched).map_err(CommandFailure::doing("watch for signals"))
 }
 
 /// The signals that this process was started to ignore, a bit each from the lowest; 0 if the system does not
@@ -34,13 +34,13 @@ pub fn name(signal: i32) -> String {
 pub struct Guard<T: Send + 'static>(Arc<Mutex<Option<T>>>);
 
 /// The values that a signal drops.
-struct Guarded {
+struct GuardedValues {
     /// Whether a thread waits for signals.
     watched: bool,
     values: Vec<Arc<dyn Droppable>>,
 }
 
-static GUARDED: Mutex<Guarded> = Mutex::new(Guarded { watched: false, values: Vec::new() });
+static GUARDED: Mutex<GuardedValues> = Mutex::new(GuardedValues { watched: false, values: Vec::new() });
 
 trait Droppable: Send + Sync {
     fn drop_value(&self);
@@ -54,9 +54,9 @@ impl<T: Send> Droppable for Mutex<Option<T>> {
 
 /// Makes a value that a signal drops, and calls `look` on it. A signal waits until both are done.
 pub fn guard<T: Send + 'static, R>(
-    make: impl FnOnce() -> Result<T, Failure>,
+    make: impl FnOnce() -> Result<T, CommandFailure>,
     look: impl FnOnce(&T) -> R,
-) -> Result<(Guard<T>, R), Failure> {
+) -> Result<(Guard<T>, R), CommandFailure> {
     let mut guarded = GUARDED.lock();
     if !guarded.watched {
         let signals = watched()?;

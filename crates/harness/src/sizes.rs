@@ -3,7 +3,7 @@
 use symmetra::Dtype;
 
 use crate::bytes::{self, format};
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Which sizes. The letters are those of nccl-tests.
 #[derive(clap::Args)]
@@ -24,7 +24,7 @@ pub struct SizeArgs {
 
 impl SizeArgs {
     /// Elements of each message, in whole multiples of `parts`.
-    pub fn elems(&self, dtype: Dtype, parts: usize) -> Result<Vec<usize>, Failure> {
+    pub fn elems(&self, dtype: Dtype, parts: usize) -> Result<Vec<usize>, CommandFailure> {
         sizes_elems([self.min_bytes, self.max_bytes], self.step_factor, dtype, parts)
     }
 }
@@ -36,18 +36,21 @@ pub fn sizes_elems(
     factor: u64,
     dtype: Dtype,
     parts: usize,
-) -> Result<Vec<usize>, Failure> {
+) -> Result<Vec<usize>, CommandFailure> {
     let element = dtype.bytes() as u64;
     if min_bytes < element {
-        return Err(Failure::usage(format!("--min-bytes is {min_bytes}, but one {dtype} has {element} bytes")));
+        return Err(CommandFailure::usage(format!("--min-bytes is {min_bytes}, but one {dtype} has {element} bytes")));
     }
     if min_bytes > max_bytes {
         let (min, max) = (format(min_bytes), format(max_bytes));
-        return Err(Failure::usage(format!("--min-bytes is {min}, but --max-bytes is only {max}")));
+        return Err(CommandFailure::usage(format!("--min-bytes is {min}, but --max-bytes is only {max}")));
     }
     let limit = 1 << 40;
     if max_bytes > limit {
-        return Err(Failure::usage(format!("--max-bytes is {max_bytes}, but it must be at most {}", format(limit))));
+        return Err(CommandFailure::usage(format!(
+            "--max-bytes is {max_bytes}, but it must be at most {}",
+            format(limit)
+        )));
     }
     let next = |bytes: &u64| bytes.checked_mul(factor);
     let sizes = std::iter::successors(Some(min_bytes), next).take_while(|bytes| *bytes <= max_bytes);

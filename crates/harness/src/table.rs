@@ -9,19 +9,19 @@ use rustix::termios::tcgetwinsize;
 /// follow below, each time next to the first column again.
 #[derive(Clone)]
 pub struct Table {
-    columns: Vec<Column>,
+    columns: Vec<TableColumn>,
 }
 
 /// Widths of the columns of a table that stand side by side, and the spaces between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct TableLayout {
     widths: Vec<usize>,
     gap: usize,
 }
 
 /// A heading and the cells below.
 #[derive(Clone)]
-struct Column {
+struct TableColumn {
     heading: String,
     /// A cell that may come; the column has room for it.
     expected: String,
@@ -39,9 +39,13 @@ const GAPS: [usize; 2] = [2, 1];
 impl Table {
     /// A table with numbers in the columns `right`.
     pub fn new<H: Into<String>>(headings: impl IntoIterator<Item = H>, right: impl IntoIterator<Item = usize>) -> Self {
-        let column =
-            |heading: H| Column { heading: heading.into(), expected: String::new(), right: false, cells: Vec::new() };
-        let mut columns: Vec<Column> = headings.into_iter().map(column).collect();
+        let column = |heading: H| TableColumn {
+            heading: heading.into(),
+            expected: String::new(),
+            right: false,
+            cells: Vec::new(),
+        };
+        let mut columns: Vec<TableColumn> = headings.into_iter().map(column).collect();
         for column in right {
             columns[column].right = true;
         }
@@ -77,19 +81,19 @@ impl Table {
     }
 
     /// How the table is laid out on the terminal; `None` if not all columns stand side by side there.
-    pub fn layout(&self) -> Option<Layout> {
+    pub fn layout(&self) -> Option<TableLayout> {
         self.layout_in(terminal_width())
     }
 
-    fn layout_in(&self, width: usize) -> Option<Layout> {
+    fn layout_in(&self, width: usize) -> Option<TableLayout> {
         let gap = self.gap(width)?;
-        let block: Vec<&Column> = self.columns.iter().collect();
-        Some(Layout { widths: widths(&block, width, gap), gap })
+        let block: Vec<&TableColumn> = self.columns.iter().collect();
+        Some(TableLayout { widths: widths(&block, width, gap), gap })
     }
 
     /// Whether rows after the first `rows` break no word in this layout.
-    pub fn holds(&self, layout: &Layout, rows: usize) -> bool {
-        let fits = |(column, width): (&Column, &usize)| {
+    pub fn holds(&self, layout: &TableLayout, rows: usize) -> bool {
+        let fits = |(column, width): (&TableColumn, &usize)| {
             let cells = column.cells.iter().skip(rows);
             cells.filter_map(|cell| longest_word(cell, &[' '])).all(|least| least <= *width)
         };
@@ -97,18 +101,18 @@ impl Table {
     }
 
     /// The lines of the headings.
-    pub fn heading(&self, layout: &Layout) -> Vec<String> {
+    pub fn heading(&self, layout: &TableLayout) -> Vec<String> {
         heading_lines(&self.columns.iter().collect::<Vec<_>>(), layout)
     }
 
     /// The lines of the rows after the first `rows`.
-    pub fn lines_after(&self, rows: usize, layout: &Layout) -> Vec<String> {
+    pub fn lines_after(&self, rows: usize, layout: &TableLayout) -> Vec<String> {
         row_lines(&self.columns.iter().collect::<Vec<_>>(), rows, layout)
     }
 
     /// The widest gap with which all columns fit side by side.
     fn gap(&self, width: usize) -> Option<usize> {
-        GAPS.into_iter().find(|gap| total(self.columns.iter().map(Column::least), *gap) <= width)
+        GAPS.into_iter().find(|gap| total(self.columns.iter().map(TableColumn::least), *gap) <= width)
     }
 
     /// The lines of the table in a terminal of `width` characters a line.
@@ -119,7 +123,7 @@ impl Table {
             if !lines.is_empty() {
                 lines.push(String::new());
             }
-            let layout = Layout { widths: widths(&block, width, gap), gap };
+            let layout = TableLayout { widths: widths(&block, width, gap), gap };
             lines.extend(heading_lines(&block, &layout));
             lines.extend(row_lines(&block, 0, &layout));
         }
@@ -127,11 +131,11 @@ impl Table {
     }
 
     /// The columns that stand side by side. The first column leads every block.
-    fn blocks(&self, width: usize, gap: usize) -> Vec<Vec<&Column>> {
+    fn blocks(&self, width: usize, gap: usize) -> Vec<Vec<&TableColumn>> {
         let Some((first, others)) = self.columns.split_first() else { return Vec::new() };
         let mut blocks = vec![vec![first]];
         for column in others {
-            let fits = |block: &Vec<&Column>| {
+            let fits = |block: &Vec<&TableColumn>| {
                 let least = block.iter().chain([&column]).map(|column| column.least());
                 block.len() == 1 || total(least, gap) <= width
             };
@@ -144,7 +148,7 @@ impl Table {
     }
 }
 
-impl Column {
+impl TableColumn {
     /// The width that breaks no word.
     fn least(&self) -> usize {
         let cells = self.cells.iter().chain([&self.expected]).filter_map(|cell| longest_word(cell, &[' ']));
@@ -174,14 +178,14 @@ fn longest_word(text: &str, ends: &[char]) -> Option<usize> {
 }
 
 /// The widths of columns that stand side by side. The widest columns give way first.
-fn widths(block: &[&Column], width: usize, gap: usize) -> Vec<usize> {
+fn widths(block: &[&TableColumn], width: usize, gap: usize) -> Vec<usize> {
     let widths = |most: usize| block.iter().map(move |column| column.most().min(most).max(column.least()));
     let most = (0..=width).rev().find(|most| total(widths(*most), gap) <= width).unwrap_or(0);
     widths(most).collect()
 }
 
-fn heading_lines(block: &[&Column], layout: &Layout) -> Vec<String> {
-    let broken = |(column, width): (&&Column, &usize)| broken(&column.heading, *width, HEADING_ENDS);
+fn heading_lines(block: &[&TableColumn], layout: &TableLayout) -> Vec<String> {
+    let broken = |(column, width): (&&TableColumn, &usize)| broken(&column.heading, *width, HEADING_ENDS);
     let headings: Vec<_> = block.iter().zip(&layout.widths).map(broken).collect();
     // Headings stand on their columns.
     let height = headings.iter().map(Vec::len).max().unwrap_or(0);
@@ -193,10 +197,10 @@ fn heading_lines(block: &[&Column], layout: &Layout) -> Vec<String> {
 }
 
 /// The lines of the rows after the first `rows`.
-fn row_lines(block: &[&Column], rows: usize, layout: &Layout) -> Vec<String> {
+fn row_lines(block: &[&TableColumn], rows: usize, layout: &TableLayout) -> Vec<String> {
     let end = block.iter().map(|column| column.cells.len()).max().unwrap_or(0);
     let line = |number: usize| {
-        let cell = |column: &Column| column.cells.get(number).cloned().unwrap_or_default();
+        let cell = |column: &TableColumn| column.cells.get(number).cloned().unwrap_or_default();
         let cells = block.iter().zip(&layout.widths).map(|(column, width)| broken(&cell(column), *width, &[' ']));
         side_by_side(block, &cells.collect::<Vec<_>>(), layout)
     };
@@ -204,7 +208,7 @@ fn row_lines(block: &[&Column], rows: usize, layout: &Layout) -> Vec<String> {
 }
 
 /// The lines of one row, whose cells have several lines each.
-fn side_by_side(block: &[&Column], cells: &[Vec<String>], layout: &Layout) -> Vec<String> {
+fn side_by_side(block: &[&TableColumn], cells: &[Vec<String>], layout: &TableLayout) -> Vec<String> {
     let height = cells.iter().map(Vec::len).max().unwrap_or(0);
     let line = |number: usize| {
         let mut line = String::new();

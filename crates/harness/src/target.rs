@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, StatxAttributes, StatxFlags, access, statx};
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Refuses a path that cannot be written in place: a new or old file, a pipe or a device.
-pub fn check_written(option: &str, path: &Path) -> Result<(), Failure> {
+pub fn check_written(option: &str, path: &Path) -> Result<(), CommandFailure> {
     let refused = |error: io::Error| refused(option, path, error);
     match fs::metadata(path) {
         Ok(there) if there.is_dir() => Err(refused(ErrorKind::IsADirectory.into())),
@@ -20,7 +20,7 @@ pub fn check_written(option: &str, path: &Path) -> Result<(), Failure> {
 }
 
 /// Refuses a path that cannot be replaced by a file of the same name. Returns the path with links followed.
-pub fn check_replaced(option: &str, path: &Path) -> Result<PathBuf, Failure> {
+pub fn check_replaced(option: &str, path: &Path) -> Result<PathBuf, CommandFailure> {
     if let Ok(there) = fs::metadata(path) {
         if !there.is_file() {
             return Err(refused(option, path, "it is no regular file"));
@@ -30,18 +30,18 @@ pub fn check_replaced(option: &str, path: &Path) -> Result<PathBuf, Failure> {
             return Err(refused(option, path, "it is a mount point, which no file can replace"));
         }
     }
-    resolve(path).map_err(Failure::doing(format!("write {}", path.display())))
+    resolve(path).map_err(CommandFailure::doing(format!("write {}", path.display())))
 }
 
 /// Refuses a file in whose folder no other file can be created, because a new file replaces the old one.
-pub fn check_beside(option: &str, path: &Path) -> Result<(), Failure> {
+pub fn check_beside(option: &str, path: &Path) -> Result<(), CommandFailure> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     tempfile::Builder::new().prefix(".symmetra-").tempfile_in(folder).map_err(|error| refused(option, path, error))?;
     Ok(())
 }
 
-fn refused(option: &str, path: &Path, why: impl std::fmt::Display) -> Failure {
-    Failure::usage(format!("{option}: cannot write {}: {why}", path.display()))
+fn refused(option: &str, path: &Path, why: impl std::fmt::Display) -> CommandFailure {
+    CommandFailure::usage(format!("{option}: cannot write {}: {why}", path.display()))
 }
 
 fn try_new(path: &Path) -> io::Result<()> {

@@ -14,7 +14,7 @@ macro_rules! with_element {
                 type $Type = $rust;
                 $body
             })*
-            other => Err($crate::failure::Failure::failed(format!("this command knows nothing of {other}"))),
+            other => Err($crate::failure::CommandFailure::failed(format!("this command knows nothing of {other}"))),
         }
     };
 }

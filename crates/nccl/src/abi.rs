@@ -17,7 +17,7 @@ pub(crate) const IN_PROGRESS: Code = 7;
 /// An `ncclComm_t`, an `ncclWindow_t`, or another handle that only its maker understands.
 pub(crate) type Handle = *mut c_void;
 /// A `cudaStream_t` or a `hipStream_t`.
-pub(crate) type Stream = *mut c_void;
+pub(crate) type CudaStream = *mut c_void;
 
 /// An `ncclUniqueId`.
 #[repr(C)]
@@ -62,7 +62,7 @@ impl SimInfo {
 
 /// An `ncclCommProperties_t`.
 #[repr(C)]
-pub(crate) struct Properties {
+pub(crate) struct CommProperties {
     _size: usize,
     pub(crate) magic: c_uint,
     _version: c_uint,

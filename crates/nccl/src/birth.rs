@@ -4,19 +4,20 @@
 use std::sync::Arc;
 
 use crate::abi::{self, Code, Handle};
-use crate::comm::{Comm, Side};
-use crate::error::{Failure, Result};
+use crate::at_once::at_once;
+use crate::comm::{Comm, ServingLibrary};
+use crate::error::{CallFailure, Result};
 use crate::registry;
 
 /// The collective part of an opening. `None` where this rank gets no communicator.
-type Open = Box<dyn FnOnce() -> Result<Option<Side>> + Send>;
+type OpenTask = Box<dyn FnOnce() -> Result<Option<ServingLibrary>> + Send>;
 
 /// An opening that this rank takes part in.
 pub(crate) struct Birth {
     /// `None` for a rank that takes part in a split without a part of its own.
     child: Option<Child>,
     returns_early: bool,
-    open: Open,
+    open: OpenTask,
 }
 
 /// The communicator that opens.
@@ -29,7 +30,7 @@ struct Child {
 
 impl Child {
     /// Ends the opening. A communicator that did not open has no handle.
-    fn end(self, side: Result<Option<Side>>) -> Result {
+    fn end(self, side: Result<Option<ServingLibrary>>) -> Result {
         self.comm.opened(present(side)).inspect_err(|_| {
             registry::remove(self.handle);
             // SAFETY: the promise of `Birth::new`.
@@ -39,12 +40,12 @@ impl Child {
 }
 
 /// The library that serves a communicator of this rank.
-fn present(side: Result<Option<Side>>) -> Result<Side> {
-    side.and_then(|side| side.ok_or_else(|| Failure::usage("this rank is in no part")))
+fn present(side: Result<Option<ServingLibrary>>) -> Result<ServingLibrary> {
+    side.and_then(|side| side.ok_or_else(|| CallFailure::usage("this rank is in no part")))
 }
 
 /// Ends an opening, with or without a communicator of this rank.
-fn end(child: Option<Child>, side: Result<Option<Side>>) -> Result {
+fn end(child: Option<Child>, side: Result<Option<ServingLibrary>>) -> Result {
     match child {
         Some(child) => child.end(side),
         None => side.map(drop),
@@ -59,7 +60,7 @@ impl Birth {
     pub(crate) unsafe fn new(
         place: *mut Handle,
         comm: Comm,
-        open: impl FnOnce() -> Result<Option<Side>> + Send + 'static,
+        open: impl FnOnce() -> Result<Option<ServingLibrary>> + Send + 'static,
     ) -> Result<Self> {
         let returns_early = comm.config.returns_early;
         let comm = Arc::new(comm);
@@ -70,7 +71,10 @@ impl Birth {
     }
 
     /// An opening of other ranks that this rank takes part in.
-    pub(crate) fn of_others(returns_early: bool, open: impl FnOnce() -> Result<Option<Side>> + Send + 'static) -> Self {
+    pub(crate) fn of_others(
+        returns_early: bool,
+        open: impl FnOnce() -> Result<Option<ServingLibrary>> + Send + 'static,
+    ) -> Self {
         Self { child: None, returns_early, open: Box::new(open) }
     }
 
@@ -82,7 +86,7 @@ impl Birth {
     pub(crate) fn give_up(self) {
         if let Some(child) = self.child {
             // The group returns its first failure.
-            let _ = child.end(Err(Failure::usage("the group that opens the communicator has failed")));
+            let _ = child.end(Err(CallFailure::usage("the group that opens the communicator has failed")));
         }
     }
 
@@ -102,7 +106,7 @@ impl Birth {
                 let _ = comm.opened(present(side));
             }
         });
-        started.map(|_| abi::IN_PROGRESS).map_err(|error| Failure::system(format!("starting a thread: {error}")))
+        started.map(|_| abi::IN_PROGRESS).map_err(|error| CallFailure::system(format!("starting a thread: {error}")))
     }
 
     /// Opens the communicators of a group, all at the same time.
@@ -111,11 +115,7 @@ impl Birth {
             return births.into_iter().try_fold(abi::SUCCESS, |code, birth| Ok(code.max(birth.run()?)));
         }
         let (children, opens): (Vec<_>, Vec<_>) = births.into_iter().map(|birth| (birth.child, birth.open)).unzip();
-        let sides: Vec<_> = std::thread::scope(|scope| {
-            let threads: Vec<_> = opens.into_iter().map(|open| scope.spawn(open)).collect();
-            let panicked = || Err(Failure::new(abi::INTERNAL_ERROR, "a panic while a communicator opened"));
-            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| panicked())).collect()
-        });
+        let sides = at_once(opens, "a communicator opened");
         // Every opening ends before the first failure is returned.
         let ended: Vec<Result> = children.into_iter().zip(sides).map(|(child, side)| end(child, side)).collect();
         ended.into_iter().collect::<Result>().map(|()| abi::SUCCESS)

@@ -6,17 +6,18 @@ use std::ffi::c_void;
 use symmetra::op::Op;
 use symmetra::{AllReduceOptions, Dtype, How, Reduction, Ref, Stream, Untyped, copy};
 
-use crate::comm::Own;
+use crate::comm::OwnComm;
 use crate::error::{Result, argument};
+use crate::reductions::RankFactor;
 
 /// Memory of the program: the elements of one operand.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Operand {
+pub(crate) struct ProgramOperand {
     address: usize,
     elems: usize,
 }
 
-impl Operand {
+impl ProgramOperand {
     /// Memory of `elems` elements of `dtype` at `address`. The memory may be used.
     pub(crate) fn new(what: &str, address: *const c_void, elems: usize, dtype: Dtype) -> Result<Self> {
         let address = address as usize;
@@ -38,20 +39,30 @@ impl Operand {
         Ok(Self { address, elems })
     }
 
+    /// The number of elements.
+    pub(crate) fn elems(self) -> usize {
+        self.elems
+    }
+
     /// The part of `count` elements for a rank.
     pub(crate) fn part(self, rank: usize, count: usize, dtype: Dtype) -> Self {
-        Self { address: self.address + rank * count * dtype.bytes(), elems: count }
+        self.range(rank * count, count, dtype)
+    }
+
+    /// `elems` elements from `start` on.
+    pub(crate) fn range(self, start: usize, elems: usize, dtype: Dtype) -> Self {
+        Self { address: self.address + start * dtype.bytes(), elems }
     }
 
     /// The operand of a call on the communicator's device.
-    fn on(self, own: &Own, dtype: Dtype) -> Result<Untyped<'static>> {
+    pub(crate) fn on(self, own: &OwnComm, dtype: Dtype) -> Result<Untyped<'static>> {
         // SAFETY: NCCL's contract is that the memory is valid on the device until the call is done. Peers access only
         // memory of the communicator itself.
         Ok(unsafe { Untyped::assume(own.communicator.device(), dtype, self.address as *mut c_void, self.elems) }?)
     }
 
     /// The bytes of the operand.
-    fn bytes(self, own: &Own, dtype: Dtype) -> Result<Ref<'static, u8>> {
+    fn bytes(self, own: &OwnComm, dtype: Dtype) -> Result<Ref<'static, u8>> {
         let bytes = self.elems * dtype.bytes();
         // SAFETY: as for `on`.
         Ok(unsafe { Ref::assume(own.communicator.device(), self.address as *mut u8, bytes) }?)
@@ -60,29 +71,35 @@ impl Operand {
 
 /// A collective whose arguments were checked.
 #[derive(Clone, Debug)]
-pub(crate) struct Collective {
+pub(crate) struct CheckedCollective {
     pub(crate) op: &'static Op,
     pub(crate) dtype: Dtype,
     pub(crate) reduction: Option<Reduction>,
+    /// The factor of this rank's elements, before they are summed.
+    pub(crate) factor: Option<RankFactor>,
     pub(crate) root: usize,
-    pub(crate) input: Option<Operand>,
-    pub(crate) output: Option<Operand>,
+    pub(crate) input: Option<ProgramOperand>,
+    pub(crate) output: Option<ProgramOperand>,
     /// The operand that is copied into the output first.
-    pub(crate) copied: Option<Operand>,
+    pub(crate) copied: Option<ProgramOperand>,
 }
 
-impl Collective {
+impl CheckedCollective {
     pub(crate) fn new(op: &'static Op, dtype: Dtype) -> Self {
-        Self { op, dtype, reduction: None, root: 0, input: None, output: None, copied: None }
+        Self { op, dtype, reduction: None, factor: None, root: 0, input: None, output: None, copied: None }
     }
 
-    /// Enqueues the call.
-    pub(crate) fn enqueue(&self, own: &Own, stream: &Stream) -> Result {
+    /// Enqueues the call, without its factor.
+    pub(crate) fn enqueue(&self, own: &OwnComm, stream: &Stream) -> Result {
         if let (Some(from), Some(to)) = (self.copied, self.output) {
             copy(from.bytes(own, self.dtype)?, to.bytes(own, self.dtype)?, stream)?;
         }
-        let on = |operand: Option<Operand>| operand.map(|operand| operand.on(own, self.dtype)).transpose();
-        let operands = [on(self.input)?, on(self.output)?];
+        let on = |operand: Option<ProgramOperand>| operand.map(|operand| operand.on(own, self.dtype)).transpose();
+        self.perform([on(self.input)?, on(self.output)?], own, stream)
+    }
+
+    /// Enqueues the operation on operands, without its factor.
+    pub(crate) fn perform(&self, operands: [Option<Untyped<'_>>; 2], own: &OwnComm, stream: &Stream) -> Result {
         let options = self.reduction.map_or_else(AllReduceOptions::default, AllReduceOptions::from);
         let how = How { options, parameter: self.root, may_overlap: true, ..How::default() };
         Ok(own.communicator.perform_untyped(self.op, &how, operands, stream)?)
@@ -91,15 +108,15 @@ impl Collective {
 
 /// A message to or from a rank, whose arguments were checked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Message {
+pub(crate) struct CheckedMessage {
     pub(crate) peer: usize,
     pub(crate) sends: bool,
-    pub(crate) memory: Operand,
+    pub(crate) memory: ProgramOperand,
     pub(crate) dtype: Dtype,
 }
 
 /// Enqueues messages as one operation.
-pub(crate) fn exchange(own: &Own, messages: &[Message], stream: &Stream) -> Result {
+pub(crate) fn exchange(own: &OwnComm, messages: &[CheckedMessage], stream: &Stream) -> Result {
     let memory: Vec<_> =
         messages.iter().map(|message| message.memory.bytes(own, message.dtype)).collect::<Result<_>>()?;
     Ok(own.communicator.pairs(stream, |pairs| {

@@ -6,67 +6,76 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use once_cell::sync::OnceCell;
-use symmetra::internal::Maker;
-use symmetra::{Communicator, DeviceBuffer, DeviceKind, Stream};
+use symmetra::internal::{Maker, failed_wait};
+use symmetra::{Communicator, DeviceBuffer, DeviceKind, Error, Stream, SymmetricBuffer};
 
-use crate::abi::{self, Code, Handle};
-use crate::config::Config;
-use crate::error::{Failure, Result, argument};
+use crate::abi::{self, Code};
+use crate::config::CommConfig;
+use crate::error::{self, CallFailure, Result, argument};
 use crate::log;
+use crate::place::RankAndSize;
+use crate::reductions::Reductions;
 use crate::registrations::Registrations;
+use crate::served::RealComm;
 use crate::streams::Streams;
+use crate::windows::Windows;
 
 /// The library that serves a communicator.
-pub(crate) enum Side {
-    Own(Own),
-    Real(Real),
+pub(crate) enum ServingLibrary {
+    Own(OwnComm),
+    Real(RealComm),
 }
 
+impl ServingLibrary {
+    /// Unknown for some parts of the real NCCL.
+    fn place(&self) -> Option<RankAndSize> {
+        match self {
+            Self::Own(OwnComm { communicator, .. }) => {
+                Some(RankAndSize { rank: communicator.rank(), ranks: communicator.world_size() })
+            }
+            Self::Real(real) => real.kin.as_ref().map(|kin| kin.place),
+        }
+    }
+}
+
+/// Bytes of the products that a rank keeps for a call whose output has no room for them.
+pub(crate) const WORKSPACE_BYTES: usize = 8 << 20;
+
 /// A communicator on the kernels of symmetra.
-pub(crate) struct Own {
+pub(crate) struct OwnComm {
     pub(crate) communicator: Communicator,
     pub(crate) streams: Streams,
+    /// Products that a call sums, of one call at a time.
+    pub(crate) workspace: SymmetricBuffer<u8>,
+    pub(crate) windows: Arc<Windows>,
     /// Random digits that all ranks of the communicator have, and no other communicator.
     pub(crate) token: String,
 }
 
-/// The handle of the real NCCL.
-pub(crate) struct Real(pub(crate) Handle);
-
-// SAFETY: an opaque number, which the real NCCL accepts from any thread.
-#[allow(unsafe_code)]
-unsafe impl Send for Real {}
-// SAFETY: an opaque number, which the real NCCL accepts from any thread.
-#[allow(unsafe_code)]
-unsafe impl Sync for Real {}
-
-/// The number of a rank and the number of ranks.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Place {
-    pub(crate) rank: usize,
-    pub(crate) ranks: usize,
-}
-
 pub(crate) struct Comm {
     /// Known from the start but for a part of a split.
-    place: OnceCell<Place>,
+    place: OnceCell<RankAndSize>,
     /// The number of the device in the numbering of the process.
     pub(crate) device: i32,
-    pub(crate) config: Config,
+    pub(crate) config: CommConfig,
     maker: Maker,
-    side: OnceCell<Side>,
+    side: OnceCell<ServingLibrary>,
     /// Steps under way: an opening, a split.
     steps: AtomicU32,
-    failure: OnceCell<Failure>,
+    failure: OnceCell<CallFailure>,
     pub(crate) registrations: Registrations,
+    pub(crate) reductions: Reductions,
     shrinks: AtomicU32,
+    /// Splits in which all ranks meet.
+    splits: AtomicU32,
+    revoked: AtomicBool,
     finalized: AtomicBool,
     ended: AtomicBool,
 }
 
 impl Comm {
     /// A communicator that is being opened.
-    pub(crate) fn opening(place: Option<Place>, device: i32, config: Config) -> Self {
+    pub(crate) fn opening(place: Option<RankAndSize>, device: i32, config: CommConfig) -> Self {
         Self {
             place: place.map_or_else(OnceCell::new, OnceCell::with_value),
             device,
@@ -76,26 +85,29 @@ impl Comm {
             steps: AtomicU32::new(1),
             failure: OnceCell::new(),
             registrations: Registrations::default(),
+            reductions: Reductions::default(),
             shrinks: AtomicU32::new(0),
+            splits: AtomicU32::new(0),
+            revoked: AtomicBool::new(false),
             finalized: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         }
     }
 
     /// The rank and the number of ranks. Of a part that is not open yet, zeros.
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> RankAndSize {
         self.place.get().copied().unwrap_or_default()
     }
 
     /// The rank and the number of ranks of a communicator that is open, failed or finalized.
-    pub(crate) fn open_place(&self) -> Result<Place> {
+    pub(crate) fn open_place(&self) -> Result<RankAndSize> {
         self.check_process()?;
         self.place.get().copied().ok_or_else(|| argument("the communicator", "a part", "its split is in progress"))
     }
 
     /// The name in texts.
     pub(crate) fn name(&self) -> String {
-        let Place { rank, ranks } = self.place();
+        let RankAndSize { rank, ranks } = self.place();
         match &self.config.name {
             Some(name) => format!("rank {rank} of {ranks} of {name}"),
             None => format!("rank {rank} of {ranks}"),
@@ -103,12 +115,11 @@ impl Comm {
     }
 
     /// Ends the opening with the library that serves the communicator.
-    pub(crate) fn opened(&self, side: Result<Side>) -> Result {
+    pub(crate) fn opened(&self, side: Result<ServingLibrary>) -> Result {
         let result = match side {
             Ok(side) => {
-                if let Side::Own(Own { communicator, .. }) = &side {
-                    let (rank, ranks) = (communicator.rank(), communicator.world_size());
-                    let _ = self.place.set(Place { rank, ranks });
+                if let Some(place) = side.place() {
+                    let _ = self.place.set(place);
                 }
                 let _ = self.side.set(side);
                 // An abort during the opening found nothing to abort.
@@ -129,74 +140,122 @@ impl Comm {
         Step(self.clone())
     }
 
-    /// Keeps the first failure, writes one line to the log, and returns the failure.
-    pub(crate) fn fail(&self, failure: Failure) -> Failure {
-        if self.failure.set(failure.clone()).is_ok() {
+    /// Keeps the first failure before a revoke, writes one line to the log, and returns the failure.
+    pub(crate) fn fail(&self, failure: CallFailure) -> CallFailure {
+        if !self.is_revoked() && self.failure.set(failure.clone()).is_ok() {
             log::failure(&format!("{}: {}", self.name(), failure.text));
         }
         failure
     }
 
     /// Refuses the communicator in a child that the process has forked.
-    fn check_process(&self) -> Result {
+    pub(crate) fn check_process(&self) -> Result {
         Ok(self.maker.check("a communicator")?)
     }
 
     /// The library that serves the communicator, for a call that may be made on a failed or finalized communicator.
-    pub(crate) fn side(&self) -> Result<&Side> {
+    pub(crate) fn side(&self) -> Result<&ServingLibrary> {
         self.check_process()?;
         match self.side.get() {
             _ if self.steps.load(Ordering::Acquire) > 0 => {
                 Err(argument("the communicator", self.name(), "a step of the communicator is in progress"))
             }
             Some(side) => Ok(side),
-            None => Err(self.async_failure().unwrap_or_else(|| Failure::usage("the communicator did not open"))),
+            None => Err(self.async_failure().unwrap_or_else(|| CallFailure::usage("the communicator did not open"))),
         }
     }
 
     /// The communicator of symmetra, for an operation.
-    pub(crate) fn usable<'a>(&self, own: &'a Own) -> Result<&'a Own> {
+    pub(crate) fn usable<'a>(&self, own: &'a OwnComm) -> Result<&'a OwnComm> {
+        if self.is_revoked() {
+            return Err(CallFailure::usage(format!("{} is revoked", self.name())));
+        }
         if let Some(failure) = self.async_failure() {
             return Err(failure);
         }
         if self.finalized.load(Ordering::Relaxed) {
-            return Err(Failure::usage(format!("{} is finalized", self.name())));
+            return Err(CallFailure::usage(format!("{} is finalized", self.name())));
         }
         Ok(own)
     }
 
-    /// The failure of the communicator, if any. Does not block.
-    pub(crate) fn async_failure(&self) -> Option<Failure> {
+    /// Refuses a communicator on which no operation may be made.
+    pub(crate) fn check_usable(&self) -> Result {
+        match self.side()? {
+            ServingLibrary::Own(own) => self.usable(own).map(drop),
+            ServingLibrary::Real(_) => Ok(()),
+        }
+    }
+
+    /// A failure of a call, with the whole text if the communicator has failed with it.
+    pub(crate) fn whole(&self, failure: CallFailure) -> CallFailure {
+        self.async_failure().filter(|whole| whole.text.starts_with(&failure.text)).unwrap_or(failure)
+    }
+
+    /// The failure of the communicator, if any. Blocks for at most 20 ms, once.
+    pub(crate) fn async_failure(&self) -> Option<CallFailure> {
         if let Some(failure) = self.failure.get() {
             return Some(failure.clone());
         }
-        let Some(Side::Own(own)) = self.side.get() else { return None };
-        own.communicator.check().err().map(|error| self.fail(error.into()))
+        // The failure of a revoked communicator is the revoke itself.
+        let Some(ServingLibrary::Own(own)) = self.side.get().filter(|_| !self.is_revoked()) else { return None };
+        own.communicator.check().err().map(|error| self.fail(own.failure(error)))
     }
 
-    /// The code of `ncclCommGetAsyncError`.
+    /// The code of `ncclCommGetAsyncError`. The text of a failure is kept for `ncclGetLastError`.
     pub(crate) fn async_code(&self) -> Result<Code> {
         self.check_process()?;
-        Ok(match self.steps.load(Ordering::Acquire) {
-            0 => self.async_failure().map_or(abi::SUCCESS, |failure| failure.code),
-            _ => abi::IN_PROGRESS,
-        })
+        if self.steps.load(Ordering::Acquire) > 0 {
+            return Ok(abi::IN_PROGRESS);
+        }
+        let failure = self.async_failure().inspect(|failure| error::keep("ncclCommGetAsyncError", failure));
+        Ok(failure.map_or(abi::SUCCESS, |failure| failure.code))
     }
 
     /// Marks the communicator as finalized.
     pub(crate) fn finalize(&self) -> Result {
+        if self.is_revoked() {
+            return Err(CallFailure::usage(format!("{} is revoked", self.name())));
+        }
         match self.finalized.swap(true, Ordering::Relaxed) {
             false => Ok(()),
             true => Err(argument("the communicator", self.name(), "it is finalized")),
         }
     }
 
+    /// Whether this rank allows no more operations.
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.revoked.load(Ordering::Acquire)
+    }
+
+    /// Allows no more operations of this rank, and aborts the calls under way. Does not block.
+    pub(crate) fn revoke(&self) -> Result {
+        let ServingLibrary::Own(own) = self.side()? else { return Ok(()) };
+        if self.finalized.load(Ordering::Relaxed) {
+            return Err(argument("the communicator", self.name(), "it is finalized"));
+        }
+        // A failure before the revoke stays that of the communicator.
+        self.async_failure();
+        if self.revoked.swap(true, Ordering::AcqRel) {
+            return Err(argument("the communicator", self.name(), "it is revoked"));
+        }
+        own.communicator.abort();
+        Ok(())
+    }
+
     /// Aborts the calls under way. Does not block.
     pub(crate) fn abort(&self) {
         self.ended.store(true, Ordering::Release);
-        if let Some(Side::Own(own)) = self.side.get() {
-            own.communicator.abort();
+        match self.side.get() {
+            Some(ServingLibrary::Own(own)) => own.communicator.abort(),
+            Some(ServingLibrary::Real(real)) => drop(real.abort().map_err(|failure| self.fail(failure))),
+            None => {}
         }
+    }
+
+    /// The name of a split in which all ranks of the communicator meet: after a revoke, or of one that the real NCCL serves.
+    pub(crate) fn next_split(&self) -> String {
+        format!("split{}", self.splits.fetch_add(1, Ordering::Relaxed))
     }
 
     /// The number of a shrink, which survivors of all shrinks count alike.
@@ -205,15 +264,31 @@ impl Comm {
     }
 
     /// The communicator of symmetra, if it is open and symmetra serves.
-    pub(crate) fn own(&self) -> Option<&Own> {
+    pub(crate) fn own(&self) -> Option<&OwnComm> {
         match self.side.get() {
-            Some(Side::Own(own)) => Some(own),
+            Some(ServingLibrary::Own(own)) => Some(own),
             _ => None,
         }
     }
 
+    /// The communicator of the real NCCL, if it is open and the real NCCL serves.
+    pub(crate) fn real(&self) -> Option<&RealComm> {
+        match self.side.get() {
+            Some(ServingLibrary::Real(real)) => Some(real),
+            _ => None,
+        }
+    }
+
+    /// Refuses a communicator that the real NCCL serves, for a call that finds a step of the communicator under way.
+    pub(crate) fn check_not_real(&self) -> Result {
+        match self.real() {
+            Some(_) => Err(argument("the communicator", self.name(), "a step of the communicator is in progress")),
+            None => Ok(()),
+        }
+    }
+
     /// Takes the communicator apart, which no call uses any more.
-    pub(crate) fn into_side(self) -> Option<Side> {
+    pub(crate) fn into_side(self) -> Option<ServingLibrary> {
         self.side.into_inner()
     }
 }
@@ -227,7 +302,7 @@ impl Drop for Step {
     }
 }
 
-impl Own {
+impl OwnComm {
     /// Makes one call, so that all ranks have loaded their code and a graph may come first. Collective; blocks.
     pub(crate) fn new(communicator: Communicator) -> Result<Self> {
         let stream = Stream::new(communicator.device())?;
@@ -236,15 +311,35 @@ impl Own {
         communicator.synchronize(&stream)?;
         let mut random = [0; 16];
         let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut random));
-        read.map_err(|error| Failure::system(format!("reading /dev/urandom: {error}")))?;
+        read.map_err(|error| CallFailure::system(format!("reading /dev/urandom: {error}")))?;
         let all = communicator.group().all_gather_bytes(&random)?;
         let token = all.into_iter().next().unwrap_or_default().iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Self { streams: Streams::new(communicator.device())?, communicator, token })
+        let workspace = communicator.symmetric(WORKSPACE_BYTES)?;
+        let streams = Streams::new(communicator.device())?;
+        Ok(Self { streams, workspace, windows: Arc::default(), communicator, token })
+    }
+
+    /// The failure of the group, with the wait that `symmetra status` names.
+    fn failure(&self, error: Error) -> CallFailure {
+        let mut failure = CallFailure::from(error);
+        if let Some(waited) = failed_wait(&self.communicator) {
+            failure.text += &format!("; {waited}");
+        }
+        failure
     }
 
     /// Whether calls end before they return, because the device has no streams of the program.
     pub(crate) fn blocks(&self) -> bool {
         self.communicator.device().kind() == DeviceKind::Host
+    }
+
+    /// Ends calls on a stream of the program, which may destroy the stream without notice.
+    pub(crate) fn leave(&self, stream: &Stream) -> Result {
+        match self.communicator.group().config().graph_mixing {
+            // The order keeps no stream of the program.
+            true => Ok(()),
+            false => Ok(self.communicator.leave(stream)?),
+        }
     }
 
     /// Waits for the calls on a stream, and returns the failure of the group.

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::abi::MAGIC;
 use crate::error::{Result, argument};
-use crate::settings::Settings;
+use crate::settings::FrontSettings;
 
 /// An integer that the program left undefined.
 const UNDEFINED: c_int = c_int::MIN;
@@ -24,21 +24,26 @@ const MAX_CTAS: usize = 28;
 const COMM_NAME: usize = 48;
 const GRAPH_USAGE_MODE: usize = 80;
 
+/// The value of `graphUsageMode` for graphs and eager calls in one order.
+const MIXED: c_int = 2;
+
 /// The settings of a communicator.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Config {
+pub(crate) struct CommConfig {
     /// Whether an opening returns before the communicator is open.
     pub(crate) returns_early: bool,
     pub(crate) name: Option<String>,
     pub(crate) most_blocks: Option<u32>,
+    /// Whether graphs, and eager calls on any stream, keep one order.
+    pub(crate) graph_mixing: bool,
     /// The bytes of the program, for the real NCCL.
     pub(crate) raw: Vec<u8>,
 }
 
 /// The bytes of a config, as far as its size and the known fields go.
-struct Fields(Vec<u8>);
+struct ConfigBytes(Vec<u8>);
 
-impl Fields {
+impl ConfigBytes {
     fn get<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
         self.0.get(offset..offset + N)?.try_into().ok()
     }
@@ -48,20 +53,25 @@ impl Fields {
     }
 }
 
-impl Config {
+impl CommConfig {
     /// The name of the communicator in texts.
     pub(crate) fn name(&self) -> &str {
         self.name.as_deref().unwrap_or("a communicator")
+    }
+
+    /// The default of the program's variables.
+    pub(crate) fn of(settings: &FrontSettings) -> Self {
+        Self { most_blocks: settings.max_ctas, graph_mixing: settings.graph_mixing, ..Self::default() }
     }
 
     /// Reads the program's config, or the default where `config` is null.
     ///
     /// # Safety
     /// `config` is null, or the address of an `ncclConfig_t` whose first field is its size.
-    pub(crate) unsafe fn read(config: *const c_void, settings: &Settings) -> Result<Self> {
-        let mut read = Self { returns_early: settings.returns_early.unwrap_or_default(), ..Self::default() };
+    pub(crate) unsafe fn read(config: *const c_void, settings: &FrontSettings) -> Result<Self> {
+        let mut read = Self { returns_early: settings.returns_early.unwrap_or_default(), ..Self::of(settings) };
         if config.is_null() {
-            return Ok(Self { most_blocks: settings.max_ctas, ..read });
+            return Ok(read);
         }
         // SAFETY: the caller's promise: the size is the first field.
         let size = unsafe { config.cast::<usize>().read_unaligned() };
@@ -70,7 +80,7 @@ impl Config {
         }
         // SAFETY: the struct has `size` bytes, and no more are read.
         let bytes = unsafe { std::slice::from_raw_parts(config.cast::<u8>(), size.min(KNOWN)) }.to_vec();
-        let fields = Fields(bytes);
+        let fields = ConfigBytes(bytes);
         let magic = fields.get(8).map(u32::from_ne_bytes);
         if magic != Some(MAGIC) {
             let found = magic.unwrap_or(0);
@@ -88,7 +98,8 @@ impl Config {
         };
         FLAGS.iter().try_for_each(|(name, offset)| ranged(name, *offset, 0..=1).map(drop))?;
         ranged("cgaClusterSize", CGA_CLUSTER_SIZE, 0..=c_int::MAX)?;
-        ranged("graphUsageMode", GRAPH_USAGE_MODE, 0..=2)?;
+        let usage = ranged("graphUsageMode", GRAPH_USAGE_MODE, 0..=MIXED)?;
+        read.graph_mixing = settings.graph_mixing && usage.unwrap_or(MIXED) == MIXED;
         let blocking = ranged("blocking", BLOCKING, 0..=1)?;
         let least = ranged("minCTAs", MIN_CTAS, 1..=c_int::MAX)?;
         let most = ranged("maxCTAs", MAX_CTAS, 1..=c_int::MAX)?;

@@ -11,14 +11,14 @@ use crate::abi::{self, Code};
 
 /// A failed call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub(crate) struct CallFailure {
     pub(crate) code: Code,
     pub(crate) text: String,
 }
 
-pub(crate) type Result<T = ()> = std::result::Result<T, Failure>;
+pub(crate) type Result<T = ()> = std::result::Result<T, CallFailure>;
 
-impl Failure {
+impl CallFailure {
     pub(crate) fn new(code: Code, text: impl Into<String>) -> Self {
         Self { code, text: text.into() }
     }
@@ -35,11 +35,11 @@ impl Failure {
 }
 
 /// A value outside its limit.
-pub(crate) fn argument(what: impl Display, value: impl Display, limit: impl Display) -> Failure {
-    Failure::new(abi::INVALID_ARGUMENT, format!("{what} is {value}: {limit}"))
+pub(crate) fn argument(what: impl Display, value: impl Display, limit: impl Display) -> CallFailure {
+    CallFailure::new(abi::INVALID_ARGUMENT, format!("{what} is {value}: {limit}"))
 }
 
-impl From<Error> for Failure {
+impl From<Error> for CallFailure {
     fn from(error: Error) -> Self {
         let code = match &error {
             Error::InvalidArgument { .. } => abi::INVALID_ARGUMENT,
@@ -66,7 +66,7 @@ static LAST: [AtomicU8; ROOM] = [const { AtomicU8::new(0) }; ROOM];
 static WRITER: Mutex<()> = Mutex::new(());
 
 /// Keeps the text of a failed call of `function`.
-pub(crate) fn keep(function: &str, failure: &Failure) {
+pub(crate) fn keep(function: &str, failure: &CallFailure) {
     let _one = WRITER.lock();
     let text = format!("{function}: {}", failure.text);
     let end = (0..ROOM).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);

@@ -6,22 +6,27 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use crate::abi::{self, Code, Handle, Properties, SimInfo, Stream, Team, UniqueId};
-use crate::comm::Comm;
-use crate::error::{self, Failure, Result, argument};
-use crate::operations::{self, Shape};
+use crate::abi::{self, Code, CommProperties, CudaStream, Handle, SimInfo, Team, UniqueId};
+use crate::comm::{Comm, ServingLibrary};
+use crate::error::{self, CallFailure, Result};
+use crate::operations::{self, CollectiveArguments};
 use crate::out::answer;
 use crate::parts::{self, Excluded};
 use crate::real::pass_on;
-use crate::route::{self, Target};
-use crate::{ending, group, log, memory, numbers, opening, queries, version};
+use crate::reductions::Scalar;
+use crate::registering::Registering;
+use crate::route::{self, CommTarget};
+use crate::windows::{self, Windows};
+use crate::wish::SplitRequest;
+use crate::{ending, group, log, memory, opening, queries, version};
 
 /// Defines functions of NCCL by two names. After the arguments stands what the function does:
 /// * `does RESULT`: for functions without a communicator;
 /// * `of COMM does |comm| RESULT`: a question or step of a communicator of this library;
 /// * `of COMM enqueues |comm, own| RESULT`: an operation on symmetra's kernels;
 /// * `of COMM refuses`: not served, and passed on for handles of the real NCCL;
-/// * `passes`: passed on always.
+/// * `passes`: passed on always;
+/// * `passes after RESULT`: passed on unless the result is a failure.
 macro_rules! exports {
     () => {};
     ($name:ident $twin:ident($($arg:ident: $type:ty),* $(,)?) does $result:expr; $($rest:tt)*) => {
@@ -30,15 +35,15 @@ macro_rules! exports {
     };
     ($name:ident $twin:ident($($arg:ident: $type:ty),* $(,)?) of $comm:ident does $own:expr; $($rest:tt)*) => {
         exports!(@both $name $twin($($arg: $type),*) route::call(stringify!($name), || match route::target($comm)? {
-            Target::Own(own) => $own(&own).map(route::Outcome::code),
-            Target::Real($comm) => pass_on!($name($($arg: $type),*)),
+            CommTarget::Own(own) => $own(&own).map(route::Coded::code),
+            CommTarget::Real($comm) => pass_on!($name($($arg: $type),*)),
         }));
         exports!($($rest)*);
     };
     ($name:ident $twin:ident($($arg:ident: $type:ty),* $(,)?) of $comm:ident enqueues $own:expr; $($rest:tt)*) => {
         exports!(@both $name $twin($($arg: $type),*) route::call(stringify!($name), || match route::target($comm)? {
-            Target::Own(own) => route::operation(&own, $own).map(|()| abi::SUCCESS),
-            Target::Real($comm) => {
+            CommTarget::Own(own) => route::operation(&own, $own).map(|()| abi::SUCCESS),
+            CommTarget::Real($comm) => {
                 group::enter_real()?;
                 pass_on!($name($($arg: $type),*))
             }
@@ -48,8 +53,11 @@ macro_rules! exports {
     ($name:ident $twin:ident($($arg:ident: $type:ty),* $(,)?) of $comm:ident refuses; $($rest:tt)*) => {
         exports!($name $twin($($arg: $type),*) of $comm does |_: &Comm| unserved(stringify!($name)); $($rest)*);
     };
-    ($name:ident $twin:ident($($arg:ident: $type:ty),* $(,)?) passes; $($rest:tt)*) => {
-        exports!(@both $name $twin($($arg: $type),*) route::call(stringify!($name), || pass_on!($name($($arg: $type),*))));
+    ($name:ident $twin:ident($($arg:ident: $type:ty),* $(,)?) passes $(after $check:expr)?; $($rest:tt)*) => {
+        exports!(@both $name $twin($($arg: $type),*) route::call(stringify!($name), || {
+            $($check?;)?
+            pass_on!($name($($arg: $type),*))
+        }));
         exports!($($rest)*);
     };
     (@both $name:ident $twin:ident($($arg:ident: $type:ty),*) $code:expr) => {
@@ -70,41 +78,49 @@ macro_rules! exports {
 /// The failure of a function that is not served on communicators of this library.
 fn unserved(function: &str) -> Result {
     let reason = "SYMMETRA_NCCL_SERVE=off gives communicators to the real NCCL";
-    Err(Failure::usage(format!("{function} is not served on symmetra's kernels: {reason}")))
+    Err(CallFailure::usage(format!("{function} is not served on symmetra's kernels: {reason}")))
 }
 
-type Memory = *const c_void;
+/// Runs `run` on the windows of a communicator. Null is no window, also of a communicator that is not open.
+fn windows_of(comm: &Comm, window: Handle, run: impl FnOnce(&Windows) -> Result) -> Result {
+    match comm.side()? {
+        ServingLibrary::Own(own) if !window.is_null() => run(&own.windows),
+        _ => Ok(()),
+    }
+}
+
+type MemoryPointer = *const c_void;
 type Out = *mut c_void;
 
 // Operations.
 exports! {
-    ncclAllReduce pncclAllReduce(send: Memory, receive: Out, count: usize, dtype: c_int, op: c_int, comm: Handle, stream: Stream)
-        of comm enqueues |comm, own| operations::all_reduce(comm, own, Shape { send, receive, count, dtype, stream }, op);
-    ncclReduce pncclReduce(send: Memory, receive: Out, count: usize, dtype: c_int, op: c_int, root: c_int, comm: Handle, stream: Stream)
-        of comm enqueues |comm, own| operations::reduce(comm, own, Shape { send, receive, count, dtype, stream }, op, root);
-    ncclBroadcast pncclBroadcast(send: Memory, receive: Out, count: usize, dtype: c_int, root: c_int, comm: Handle, stream: Stream)
-        of comm enqueues |comm, own| operations::broadcast(comm, own, Shape { send, receive, count, dtype, stream }, root);
-    ncclBcast pncclBcast(buffer: Out, count: usize, dtype: c_int, root: c_int, comm: Handle, stream: Stream)
+    ncclAllReduce pncclAllReduce(send: MemoryPointer, receive: Out, count: usize, dtype: c_int, op: c_int, comm: Handle, stream: CudaStream)
+        of comm enqueues |comm, own| operations::all_reduce(comm, own, CollectiveArguments { send, receive, count, dtype, stream }, op);
+    ncclReduce pncclReduce(send: MemoryPointer, receive: Out, count: usize, dtype: c_int, op: c_int, root: c_int, comm: Handle, stream: CudaStream)
+        of comm enqueues |comm, own| operations::reduce(comm, own, CollectiveArguments { send, receive, count, dtype, stream }, op, root);
+    ncclBroadcast pncclBroadcast(send: MemoryPointer, receive: Out, count: usize, dtype: c_int, root: c_int, comm: Handle, stream: CudaStream)
+        of comm enqueues |comm, own| operations::broadcast(comm, own, CollectiveArguments { send, receive, count, dtype, stream }, root);
+    ncclBcast pncclBcast(buffer: Out, count: usize, dtype: c_int, root: c_int, comm: Handle, stream: CudaStream)
         of comm enqueues |comm, own| {
-            operations::broadcast(comm, own, Shape { send: buffer, receive: buffer, count, dtype, stream }, root)
+            operations::broadcast(comm, own, CollectiveArguments { send: buffer, receive: buffer, count, dtype, stream }, root)
         };
-    ncclAllGather pncclAllGather(send: Memory, receive: Out, count: usize, dtype: c_int, comm: Handle, stream: Stream)
-        of comm enqueues |comm, own| operations::all_gather(comm, own, Shape { send, receive, count, dtype, stream });
-    ncclReduceScatter pncclReduceScatter(send: Memory, receive: Out, count: usize, dtype: c_int, op: c_int, comm: Handle, stream: Stream)
-        of comm enqueues |comm, own| operations::reduce_scatter(comm, own, Shape { send, receive, count, dtype, stream }, op);
-    ncclAlltoAll pncclAlltoAll(send: Memory, receive: Out, count: usize, dtype: c_int, comm: Handle, stream: Stream)
-        of comm enqueues |comm, own| operations::all_to_all(comm, own, Shape { send, receive, count, dtype, stream });
-    ncclGather pncclGather(send: Memory, receive: Out, count: usize, dtype: c_int, root: c_int, comm: Handle, stream: Stream)
-        of comm enqueues |comm, own| operations::gather(comm, own, Shape { send, receive, count, dtype, stream }, root);
-    ncclScatter pncclScatter(send: Memory, receive: Out, count: usize, dtype: c_int, root: c_int, comm: Handle, stream: Stream)
-        of comm enqueues |comm, own| operations::scatter(comm, own, Shape { send, receive, count, dtype, stream }, root);
-    ncclSend pncclSend(send: Memory, count: usize, dtype: c_int, peer: c_int, comm: Handle, stream: Stream)
+    ncclAllGather pncclAllGather(send: MemoryPointer, receive: Out, count: usize, dtype: c_int, comm: Handle, stream: CudaStream)
+        of comm enqueues |comm, own| operations::all_gather(comm, own, CollectiveArguments { send, receive, count, dtype, stream });
+    ncclReduceScatter pncclReduceScatter(send: MemoryPointer, receive: Out, count: usize, dtype: c_int, op: c_int, comm: Handle, stream: CudaStream)
+        of comm enqueues |comm, own| operations::reduce_scatter(comm, own, CollectiveArguments { send, receive, count, dtype, stream }, op);
+    ncclAlltoAll pncclAlltoAll(send: MemoryPointer, receive: Out, count: usize, dtype: c_int, comm: Handle, stream: CudaStream)
+        of comm enqueues |comm, own| operations::all_to_all(comm, own, CollectiveArguments { send, receive, count, dtype, stream });
+    ncclGather pncclGather(send: MemoryPointer, receive: Out, count: usize, dtype: c_int, root: c_int, comm: Handle, stream: CudaStream)
+        of comm enqueues |comm, own| operations::gather(comm, own, CollectiveArguments { send, receive, count, dtype, stream }, root);
+    ncclScatter pncclScatter(send: MemoryPointer, receive: Out, count: usize, dtype: c_int, root: c_int, comm: Handle, stream: CudaStream)
+        of comm enqueues |comm, own| operations::scatter(comm, own, CollectiveArguments { send, receive, count, dtype, stream }, root);
+    ncclSend pncclSend(send: MemoryPointer, count: usize, dtype: c_int, peer: c_int, comm: Handle, stream: CudaStream)
         of comm enqueues |comm, own| {
-            operations::message(comm, own, Shape { send, receive: std::ptr::null_mut(), count, dtype, stream }, peer, true)
+            operations::message(comm, own, CollectiveArguments { send, receive: std::ptr::null_mut(), count, dtype, stream }, peer, true)
         };
-    ncclRecv pncclRecv(receive: Out, count: usize, dtype: c_int, peer: c_int, comm: Handle, stream: Stream)
+    ncclRecv pncclRecv(receive: Out, count: usize, dtype: c_int, peer: c_int, comm: Handle, stream: CudaStream)
         of comm enqueues |comm, own| {
-            operations::message(comm, own, Shape { send: std::ptr::null(), receive, count, dtype, stream }, peer, false)
+            operations::message(comm, own, CollectiveArguments { send: std::ptr::null(), receive, count, dtype, stream }, peer, false)
         };
 }
 
@@ -121,15 +137,17 @@ exports! {
     ncclGetUniqueId pncclGetUniqueId(id: *mut UniqueId) does opening::unique_id(id);
     ncclCommInitRank pncclCommInitRank(comm: *mut Handle, ranks: c_int, id: UniqueId, rank: c_int)
         does opening::init(comm, ranks, id, rank, std::ptr::null());
-    ncclCommInitRankConfig pncclCommInitRankConfig(comm: *mut Handle, ranks: c_int, id: UniqueId, rank: c_int, config: Memory)
+    ncclCommInitRankConfig pncclCommInitRankConfig(comm: *mut Handle, ranks: c_int, id: UniqueId, rank: c_int, config: MemoryPointer)
         does opening::init(comm, ranks, id, rank, config);
     ncclCommInitRankScalable pncclCommInitRankScalable(
-        comm: *mut Handle, ranks: c_int, rank: c_int, count: c_int, ids: *const UniqueId, config: Memory,
+        comm: *mut Handle, ranks: c_int, rank: c_int, count: c_int, ids: *const UniqueId, config: MemoryPointer,
     ) does opening::init_scalable(comm, [ranks, rank], ids, count, config);
     ncclCommInitAll pncclCommInitAll(comms: *mut Handle, count: c_int, devices: *const c_int)
         does opening::init_all(comms, count, devices);
-    ncclCommSplit pncclCommSplit(comm: Handle, color: c_int, key: c_int, part: *mut Handle, config: Memory)
-        of comm does |comm| parts::split(comm, color, key, part, config);
+    ncclCommSplit pncclCommSplit(comm: Handle, color: c_int, key: c_int, part: *mut Handle, config: MemoryPointer)
+        does parts::split(comm, SplitRequest { color, key }, part, config, || {
+            pass_on!(ncclCommSplit(comm: Handle, color: c_int, key: c_int, part: *mut Handle, config: MemoryPointer))
+        });
     ncclCommFinalize pncclCommFinalize(comm: Handle) does ending::finalize(comm, |comm| pass_on!(ncclCommFinalize(comm: Handle)));
     ncclCommDestroy pncclCommDestroy(comm: Handle) does ending::destroy(comm, |comm| pass_on!(ncclCommDestroy(comm: Handle)));
     ncclCommAbort pncclCommAbort(comm: Handle) does ending::abort(comm, |comm| pass_on!(ncclCommAbort(comm: Handle)));
@@ -141,15 +159,15 @@ exports! {
         of comm does |comm: &Comm| answer("the rank", rank, comm.open_place()?.rank as c_int);
     ncclCommCuDevice pncclCommCuDevice(comm: Handle, device: *mut c_int)
         of comm does |comm: &Comm| answer("the device", device, comm.device);
-    ncclCommQueryProperties pncclCommQueryProperties(comm: Handle, properties: *mut Properties)
+    ncclCommQueryProperties pncclCommQueryProperties(comm: Handle, properties: *mut CommProperties)
         of comm does |comm: &Comm| queries::properties(comm, properties);
     ncclCommMemStats pncclCommMemStats(comm: Handle, statistic: c_int, value: *mut u64)
         of comm does |comm: &Comm| queries::memory(comm, statistic, value);
     ncclCommShrink pncclCommShrink(
-        comm: Handle, list: *mut c_int, count: c_int, part: *mut Handle, config: Memory, flags: c_int,
+        comm: Handle, list: *mut c_int, count: c_int, part: *mut Handle, config: MemoryPointer, flags: c_int,
     ) of comm does |comm| parts::shrink(comm, Excluded { list, count }, part, config, flags);
     ncclCommRevoke pncclCommRevoke(comm: Handle, flags: c_int)
-        of comm refuses;
+        does ending::revoke(comm, flags, |comm| pass_on!(ncclCommRevoke(comm: Handle, flags: c_int)));
 }
 
 // Memory, windows and reductions of the program.
@@ -164,45 +182,52 @@ exports! {
     ncclCommDeregister pncclCommDeregister(comm: Handle, handle: Handle)
         of comm does |comm: &Comm| memory::deregister(comm, handle);
     ncclCommWindowRegister pncclCommWindowRegister(comm: Handle, buffer: Out, bytes: usize, window: *mut Handle, flags: c_int)
-        of comm does |_: &Comm| memory::register_window(buffer, bytes, window, flags);
+        of comm does |comm| {
+            // SAFETY: NCCL's contract: an `ncclWindow_t`, which stays until the outermost group has ended.
+            group::register(unsafe { Registering::new(comm, buffer, bytes, window, flags) }?)
+        };
     ncclCommWindowDeregister pncclCommWindowDeregister(comm: Handle, window: Handle)
-        of comm does |_: &Comm| memory::deregister_window(window);
+        of comm does |comm: &Comm| windows_of(comm, window, |windows| windows.deregister(window));
     ncclWinGetUserPtr pncclWinGetUserPtr(comm: Handle, window: Handle, pointer: *mut Out)
-        of comm does |_: &Comm| -> Result {
-            Err(argument("the window", format!("{window:p} for {pointer:p}"), "it is no window of the communicator"))
+        of comm does |comm: &Comm| {
+            windows_of(comm, window, |windows| answer("the address of the pointer", pointer, windows.address(window)?))
         };
     ncclRedOpCreatePreMulSum pncclRedOpCreatePreMulSum(op: *mut c_int, scalar: Out, dtype: c_int, residence: c_int, comm: Handle)
-        of comm refuses;
+        of comm does |comm: &Comm| {
+            comm.check_usable()?;
+            comm.reductions.create(op, Scalar { address: scalar, dtype, residence })
+        };
     ncclRedOpDestroy pncclRedOpDestroy(op: c_int, comm: Handle)
-        of comm does |_: &Comm| -> Result {
-            Err(argument("the reduction", op, format!("reductions of the program have numbers from {} on, and none was made", numbers::FIRST_USER_REDUCTION)))
+        of comm does |comm: &Comm| {
+            comm.check_usable()?;
+            comm.reductions.destroy(op)
         };
 }
 
 // Functions that this library does not serve.
 exports! {
     ncclCommGetUniqueId pncclCommGetUniqueId(comm: Handle, id: *mut UniqueId) of comm refuses;
-    ncclCommGrow pncclCommGrow(comm: Handle, ranks: c_int, id: *const UniqueId, rank: c_int, grown: *mut Handle, config: Memory) of comm refuses;
+    ncclCommGrow pncclCommGrow(comm: Handle, ranks: c_int, id: *const UniqueId, rank: c_int, grown: *mut Handle, config: MemoryPointer) of comm refuses;
     ncclCommSuspend pncclCommSuspend(comm: Handle, flags: c_int) of comm refuses;
     ncclCommResume pncclCommResume(comm: Handle) of comm refuses;
     ncclPutSignal pncclPutSignal(
-        buffer: Memory, count: usize, dtype: c_int, peer: c_int, window: Handle, offset: usize, signal: c_int, context: c_int,
-        flags: c_uint, comm: Handle, stream: Stream,
+        buffer: MemoryPointer, count: usize, dtype: c_int, peer: c_int, window: Handle, offset: usize, signal: c_int, context: c_int,
+        flags: c_uint, comm: Handle, stream: CudaStream,
     ) of comm refuses;
-    ncclSignal pncclSignal(peer: c_int, signal: c_int, context: c_int, flags: c_uint, comm: Handle, stream: Stream)
+    ncclSignal pncclSignal(peer: c_int, signal: c_int, context: c_int, flags: c_uint, comm: Handle, stream: CudaStream)
         of comm refuses;
-    ncclWaitSignal pncclWaitSignal(count: c_int, signals: Out, comm: Handle, stream: Stream) of comm refuses;
-    ncclDevCommCreate pncclDevCommCreate(comm: Handle, requirements: Memory, made: Out) of comm refuses;
-    ncclDevCommDestroy pncclDevCommDestroy(comm: Handle, made: Memory) of comm refuses;
+    ncclWaitSignal pncclWaitSignal(count: c_int, signals: Out, comm: Handle, stream: CudaStream) of comm refuses;
+    ncclDevCommCreate pncclDevCommCreate(comm: Handle, requirements: MemoryPointer, made: Out) of comm refuses;
+    ncclDevCommDestroy pncclDevCommDestroy(comm: Handle, made: MemoryPointer) of comm refuses;
     ncclGinBarrierCreateRequirement pncclGinBarrierCreateRequirement(
         comm: Handle, team: Team, barriers: c_int, handle: Out, requirement: Out,
     ) of comm refuses;
-    ncclGetLsaDevicePointer pncclGetLsaDevicePointer(window: Handle, offset: usize, rank: c_int, pointer: *mut Out) passes;
-    ncclGetPeerDevicePointer pncclGetPeerDevicePointer(window: Handle, offset: usize, rank: c_int, pointer: *mut Out) passes;
-    ncclGetLsaMultimemDevicePointer pncclGetLsaMultimemDevicePointer(window: Handle, offset: usize, pointer: *mut Out) passes;
+    ncclGetLsaDevicePointer pncclGetLsaDevicePointer(window: Handle, offset: usize, rank: c_int, pointer: *mut Out) passes after windows::refuse_own(window);
+    ncclGetPeerDevicePointer pncclGetPeerDevicePointer(window: Handle, offset: usize, rank: c_int, pointer: *mut Out) passes after windows::refuse_own(window);
+    ncclGetLsaMultimemDevicePointer pncclGetLsaMultimemDevicePointer(window: Handle, offset: usize, pointer: *mut Out) passes after windows::refuse_own(window);
     ncclGetMultimemDevicePointer pncclGetMultimemDevicePointer(
         window: Handle, offset: usize, multimem: Out, pointer: *mut Out,
-    ) passes;
+    ) passes after windows::refuse_own(window);
     ncclLsaBarrierCreateRequirement pncclLsaBarrierCreateRequirement(
         team: Team, barriers: c_int, handle: Out, requirement: Out,
     ) passes;
@@ -270,5 +295,5 @@ extern "C" fn symmetra_nccl_front() -> *const c_char {
 /// 1 if symmetra serves the communicator, 0 if the real NCCL does or the handle is not known.
 #[unsafe(no_mangle)]
 extern "C" fn symmetra_nccl_served(comm: Handle) -> c_int {
-    matches!(route::target(comm), Ok(Target::Own(own)) if own.own().is_some()).into()
+    matches!(route::target(comm), Ok(CommTarget::Own(own)) if own.own().is_some()).into()
 }

@@ -7,40 +7,43 @@ use symmetra::{Event, Stream};
 
 use crate::abi::{self, Code};
 use crate::birth::Birth;
-use crate::calls::{self, Collective, Message};
-use crate::comm::{Comm, Own, Side};
-use crate::error::{Failure, Result, argument};
+use crate::calls::{self, CheckedCollective, CheckedMessage};
+use crate::comm::{Comm, OwnComm, ServingLibrary};
+use crate::error::{CallFailure, Result, argument};
 use crate::real;
+use crate::registering::Registering;
+use crate::scaled;
 
 /// An operation of a communicator.
-pub(crate) enum Work {
-    Collective(Collective),
+pub(crate) enum GroupedWork {
+    Collective(CheckedCollective),
     /// Messages of this rank: one, or those of a large all-to-all.
-    Messages(Vec<Message>),
+    Messages(Vec<CheckedMessage>),
 }
 
 struct Queued {
     comm: Arc<Comm>,
     stream: u64,
-    work: Work,
+    work: GroupedWork,
 }
 
 /// The open groups of a thread.
 #[derive(Default)]
-struct Group {
+struct OpenGroups {
     depth: usize,
-    failure: Option<Failure>,
+    failure: Option<CallFailure>,
     queued: Vec<Queued>,
     births: Vec<Birth>,
+    windows: Vec<Registering>,
     /// Whether a group of the real NCCL is open too.
     real: bool,
 }
 
 thread_local! {
-    static GROUP: RefCell<Group> = RefCell::default();
+    static GROUP: RefCell<OpenGroups> = RefCell::default();
 }
 
-fn with<R>(run: impl FnOnce(&mut Group) -> R) -> R {
+fn with<R>(run: impl FnOnce(&mut OpenGroups) -> R) -> R {
     GROUP.with(|group| run(&mut group.borrow_mut()))
 }
 
@@ -55,7 +58,7 @@ pub(crate) fn start() -> Result {
 }
 
 /// Keeps the first failure of a call in an open group: the outermost end returns the failure and drops the calls.
-pub(crate) fn remember(failure: &Failure) {
+pub(crate) fn remember(failure: &CallFailure) {
     with(|group| {
         if group.depth > 0 && group.failure.is_none() {
             group.failure = Some(failure.clone());
@@ -90,9 +93,9 @@ pub(crate) fn drop_calls() -> Result {
 }
 
 /// Ends a group; the outermost one is returned.
-fn close() -> Result<Option<Group>> {
+fn close() -> Result<Option<OpenGroups>> {
     with(|group| match group.depth {
-        0 => Err(Failure::usage("ncclGroupEnd without ncclGroupStart")),
+        0 => Err(CallFailure::usage("ncclGroupEnd without ncclGroupStart")),
         1 => Ok(Some(std::mem::take(group))),
         _ => {
             group.depth -= 1;
@@ -102,20 +105,19 @@ fn close() -> Result<Option<Group>> {
 }
 
 /// Makes the call of an operation, or keeps the call until the group ends.
-pub(crate) fn submit(comm: &Arc<Comm>, own: &Own, stream: u64, work: Work) -> Result {
+pub(crate) fn submit(comm: &Arc<Comm>, own: &OwnComm, stream: u64, work: GroupedWork) -> Result {
     if is_open() {
         let queued = Queued { comm: comm.clone(), stream, work };
         with(|group| group.queued.push(queued));
         return Ok(());
     }
     let stream = own.streams.get(stream)?;
-    match work {
-        Work::Collective(collective) => collective.enqueue(own, &stream)?,
-        Work::Messages(messages) => {
-            check_own_messages(own.communicator.rank(), &messages)?;
-            calls::exchange(own, &messages, &stream)?;
-        }
-    }
+    let enqueued = match work {
+        GroupedWork::Collective(collective) => scaled::enqueue(&collective, own, &stream),
+        GroupedWork::Messages(messages) => check_own_messages(own.communicator.rank(), &messages)
+            .and_then(|()| calls::exchange(own, &messages, &stream)),
+    };
+    enqueued.and(own.leave(&stream))?;
     settle(comm, own, Some(stream))
 }
 
@@ -130,9 +132,20 @@ pub(crate) fn give_birth(birth: Birth) -> Result<Code> {
     }
 }
 
-impl Group {
+/// Registers a window, or keeps the registration until the group ends.
+pub(crate) fn register(window: Registering) -> Result {
+    match is_open() {
+        true => {
+            with(|group| group.windows.push(window));
+            Ok(())
+        }
+        false => window.run(),
+    }
+}
+
+impl OpenGroups {
     fn run(self) -> Result<Code> {
-        let Self { failure, queued, births, .. } = self;
+        let Self { failure, queued, births, windows, .. } = self;
         let early = births.iter().filter(|birth| birth.returns_early()).count();
         let failure = failure.or_else(|| {
             let limit = format!("{early} of them return early");
@@ -144,6 +157,7 @@ impl Group {
             return Err(failure);
         }
         let code = Birth::run_all(births)?;
+        Registering::run_all(windows)?;
         run_queued(queued)?;
         Ok(code)
     }
@@ -156,13 +170,13 @@ fn run_queued(mut queued: Vec<Queued>) -> Result {
         let comm = first.comm.clone();
         let (own, others) = queued.into_iter().partition::<Vec<_>, _>(|queued| Arc::ptr_eq(&queued.comm, &comm));
         queued = others;
-        let Side::Own(side) = comm.side()? else { continue };
-        let stream = enqueue(side, &own)?;
+        let ServingLibrary::Own(side) = comm.side()? else { continue };
+        let stream = enqueue(side, &own).map_err(|failure| comm.whole(failure))?;
         started.push((comm, stream));
     }
     let mut result = Ok(());
     for (comm, stream) in started {
-        if let Ok(Side::Own(own)) = comm.side() {
+        if let Ok(ServingLibrary::Own(own)) = comm.side() {
             result = result.and(settle(&comm, own, stream));
         }
     }
@@ -171,7 +185,7 @@ fn run_queued(mut queued: Vec<Queued>) -> Result {
 
 /// Enqueues the calls of one communicator: the collectives in their order, then all messages as one operation. All work
 /// is on the stream of the first call, which waits for the streams of the others, and these wait for the work.
-fn enqueue(own: &Own, queued: &[Queued]) -> Result<Option<Stream>> {
+fn enqueue(own: &OwnComm, queued: &[Queued]) -> Result<Option<Stream>> {
     let Some(first) = queued.first() else { return Ok(None) };
     let mut streams = vec![own.streams.get(first.stream)?];
     let mut handles = vec![first.stream];
@@ -185,46 +199,63 @@ fn enqueue(own: &Own, queued: &[Queued]) -> Result<Option<Stream>> {
     }
     let mut messages = Vec::new();
     for call in queued {
-        if let Work::Messages(some) = &call.work {
+        if let GroupedWork::Messages(some) = &call.work {
             messages.extend_from_slice(some);
         }
     }
     check_own_messages(own.communicator.rank(), &messages)?;
     let stream = streams.remove(0);
+    check_captures(&stream, &streams)?;
     let waits = |later: &Stream, earlier: &Stream| -> Result {
         let event = Event::new(later.device())?;
         earlier.record(&event)?;
         Ok(later.wait(&event)?)
     };
     streams.iter().try_for_each(|other| waits(&stream, other))?;
-    for call in queued {
-        if let Work::Collective(collective) = &call.work {
-            collective.enqueue(own, &stream)?;
-        }
-    }
+    let mut enqueued = queued.iter().try_for_each(|call| match &call.work {
+        GroupedWork::Collective(collective) => scaled::enqueue(collective, own, &stream),
+        GroupedWork::Messages(_) => Ok(()),
+    });
     if !messages.is_empty() {
-        calls::exchange(own, &messages, &stream)?;
+        enqueued = enqueued.and_then(|()| calls::exchange(own, &messages, &stream));
     }
+    enqueued.and(own.leave(&stream))?;
     streams.iter().try_for_each(|other| waits(other, &stream))?;
     Ok(Some(stream))
 }
 
+/// Refuses streams of two captures, or of a capture and of none: one would become a part of the other's graph.
+fn check_captures(stream: &Stream, others: &[Stream]) -> Result {
+    if others.is_empty() {
+        return Ok(());
+    }
+    let capture = stream.native_capture()?;
+    for other in others {
+        if other.native_capture()? != capture {
+            return Err(CallFailure::usage(
+                "the streams of a communicator in a group must all be captured into one graph, or none of them",
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Refuses messages of a rank to itself whose numbers differ.
-fn check_own_messages(rank: usize, messages: &[Message]) -> Result {
+fn check_own_messages(rank: usize, messages: &[CheckedMessage]) -> Result {
     let count = |sends: bool| messages.iter().filter(|message| message.peer == rank && message.sends == sends).count();
     let (sends, receives) = (count(true), count(false));
     match sends == receives {
         true => Ok(()),
-        false => Err(Failure::usage(format!(
+        false => Err(CallFailure::usage(format!(
             "the group has {sends} sends of rank {rank} to itself and {receives} receives: the numbers must be equal"
         ))),
     }
 }
 
 /// Waits for the calls where the device has no streams of the program.
-fn settle(comm: &Comm, own: &Own, stream: Option<Stream>) -> Result {
+fn settle(comm: &Comm, own: &OwnComm, stream: Option<Stream>) -> Result {
     match stream.filter(|_| own.blocks()) {
-        Some(stream) => own.settle(&stream).map_err(|failure| comm.fail(failure)),
+        Some(stream) => own.settle(&stream).map_err(|failure| comm.fail(comm.whole(failure))),
         None => Ok(()),
     }
 }

@@ -3,6 +3,8 @@
 #![allow(non_snake_case)]
 
 mod abi;
+mod assembly;
+mod at_once;
 mod birth;
 mod calls;
 mod comm;
@@ -17,14 +19,23 @@ mod numbers;
 mod opening;
 mod operations;
 mod out;
+mod parting;
 mod parts;
+mod place;
 mod queries;
 mod real;
+mod reductions;
+mod registering;
 mod registrations;
 mod registry;
+mod reunion;
 mod route;
+mod scaled;
+mod served;
 mod settings;
 mod streams;
 mod variables;
 mod verdict;
 mod version;
+mod windows;
+mod wish;

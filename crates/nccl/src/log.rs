@@ -8,38 +8,38 @@ use crate::variables::{own, variable};
 
 /// How much of the log is written.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Level {
+enum LogLevel {
     Unread = 0,
     Silent = 1,
     Warn = 2,
     Info = 3,
 }
 
-static LEVEL: AtomicU8 = AtomicU8::new(Level::Unread as u8);
+static LEVEL: AtomicU8 = AtomicU8::new(LogLevel::Unread as u8);
 
 /// Reads the variables of the log again.
 pub(crate) fn reset() {
     let level = match variable("NCCL_DEBUG").map(|value| value.to_ascii_uppercase()).as_deref() {
-        Some("WARN") => Level::Warn,
-        Some("INFO" | "TRACE" | "ABORT") => Level::Info,
-        _ => Level::Silent,
+        Some("WARN") => LogLevel::Warn,
+        Some("INFO" | "TRACE" | "ABORT") => LogLevel::Info,
+        _ => LogLevel::Silent,
     };
     LEVEL.store(level as u8, Ordering::Relaxed);
 }
 
-fn has(level: Level) -> bool {
-    if LEVEL.load(Ordering::Relaxed) == Level::Unread as u8 {
+fn has(level: LogLevel) -> bool {
+    if LEVEL.load(Ordering::Relaxed) == LogLevel::Unread as u8 {
         reset();
     }
     LEVEL.load(Ordering::Relaxed) >= level as u8
 }
 
 pub(crate) fn is_info() -> bool {
-    has(Level::Info)
+    has(LogLevel::Info)
 }
 
 pub(crate) fn is_warn() -> bool {
-    has(Level::Warn)
+    has(LogLevel::Warn)
 }
 
 fn write(line: &str) {

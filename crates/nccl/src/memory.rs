@@ -1,20 +1,22 @@
-//! `ncclMemAlloc`, and registrations. Registered memory goes by packets, as all memory does.
+//! `ncclMemAlloc`, and hints of the program about its memory.
 
-use std::collections::HashMap;
-use std::ffi::{c_int, c_void};
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::ops::Range;
 
 use once_cell::sync::Lazy;
 use parking_lot::Mutex;
-use symmetra::DeviceBuffer;
+use symmetra::{DeviceBuffer, Ref};
 
 use crate::abi::{self, Handle};
 use crate::comm::Comm;
-use crate::error::{Failure, Result, argument};
+use crate::error::{CallFailure, Result, argument};
 use crate::out::{answer, not_null};
 use crate::settings::settings;
+use crate::windows;
 
 /// The memory that this library allocated, by address.
-static ALLOCATED: Lazy<Mutex<HashMap<usize, DeviceBuffer<u8>>>> = Lazy::new(Mutex::default);
+static ALLOCATED: Lazy<Mutex<BTreeMap<usize, DeviceBuffer<u8>>>> = Lazy::new(Mutex::default);
 
 /// `ncclMemAlloc`.
 pub(crate) fn allocate(out: *mut *mut c_void, bytes: usize) -> Result {
@@ -27,14 +29,23 @@ pub(crate) fn allocate(out: *mut *mut c_void, bytes: usize) -> Result {
     answer("the address of the pointer", out, address.cast())
 }
 
-/// `ncclMemFree` of memory that this library allocated. `false` for other memory.
+/// `ncclMemFree` of memory that this library allocated, which ends the windows inside. `false` for other memory.
 pub(crate) fn free(address: *mut c_void) -> bool {
-    ALLOCATED.lock().remove(&(address as usize)).is_some()
+    let Some(memory) = ALLOCATED.lock().remove(&(address as usize)) else { return false };
+    windows::forget(&(address as usize..address as usize + memory.len()));
+    true
+}
+
+/// Memory that this library allocated and that contains the range.
+pub(crate) fn find(range: Range<usize>) -> Option<Ref<'static, u8>> {
+    let allocated = ALLOCATED.lock();
+    let (start, memory) = allocated.range(..=range.start).next_back()?;
+    memory.shared().slice(range.start - start..range.end.checked_sub(*start)?).ok()
 }
 
 /// The failure for an address without memory of `ncclMemAlloc`.
-pub(crate) fn unknown(address: *mut c_void) -> Failure {
-    Failure::new(abi::UNHANDLED_CUDA_ERROR, format!("{address:p} is not the start of memory of ncclMemAlloc"))
+pub(crate) fn unknown(address: *mut c_void) -> CallFailure {
+    CallFailure::new(abi::UNHANDLED_CUDA_ERROR, format!("{address:p} is not the start of memory of ncclMemAlloc"))
 }
 
 fn check_range(address: *mut c_void, bytes: usize) -> Result {
@@ -56,24 +67,4 @@ pub(crate) fn register(comm: &Comm, address: *mut c_void, bytes: usize, out: *mu
 
 pub(crate) fn deregister(comm: &Comm, handle: Handle) -> Result {
     comm.registrations.remove(handle)
-}
-
-/// The flags of a window that NCCL has: symmetric, strictly ordered.
-const WINDOW_FLAGS: c_int = 3;
-
-/// `ncclCommWindowRegister`. No window: calls on the memory go by packets.
-pub(crate) fn register_window(address: *mut c_void, bytes: usize, out: *mut Handle, flags: c_int) -> Result {
-    check_range(address, bytes)?;
-    if flags & !WINDOW_FLAGS != 0 {
-        return Err(argument("the flags of the window", flags, format!("flags are 0 to {WINDOW_FLAGS}")));
-    }
-    answer("the address of the window", out, std::ptr::null_mut())
-}
-
-/// `ncclCommWindowDeregister`. A communicator has no windows.
-pub(crate) fn deregister_window(window: Handle) -> Result {
-    match window.is_null() {
-        true => Ok(()),
-        false => Err(argument("the window", format!("{window:p}"), "it is no window of the communicator")),
-    }
 }

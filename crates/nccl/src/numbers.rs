@@ -35,12 +35,9 @@ const REDUCTIONS: [Reduction; 5] =
 /// The first number of a reduction that the program makes.
 pub(crate) const FIRST_USER_REDUCTION: c_int = REDUCTIONS.len() as c_int;
 
-/// The reduction with a number of NCCL.
-pub(crate) fn reduction(number: c_int) -> Result<Reduction> {
-    let found = usize::try_from(number).ok().and_then(|index| REDUCTIONS.get(index));
-    found
-        .copied()
-        .ok_or_else(|| argument("the reduction", number, "reductions are 0 to 4: sum, prod, max, min and avg"))
+/// The reduction with a number of NCCL. `None`: no reduction of NCCL.
+pub(crate) fn reduction(number: c_int) -> Option<Reduction> {
+    usize::try_from(number).ok().and_then(|index| REDUCTIONS.get(index)).copied()
 }
 
 /// The rank with a number, of `ranks` ranks.

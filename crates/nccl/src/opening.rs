@@ -9,21 +9,27 @@ use symmetra::{Communicator, Config as Group, Deadlines, Device, DeviceKind};
 
 use crate::abi::{Code, Handle, UniqueId};
 use crate::birth::Birth;
-use crate::comm::{Comm, Own, Place, Real, Side};
-use crate::config::Config;
-use crate::error::{Failure, Result, argument};
+use crate::comm::{Comm, OwnComm, ServingLibrary, WORKSPACE_BYTES};
+use crate::config::CommConfig;
+use crate::error::{CallFailure, Result, argument};
 use crate::group;
 use crate::log;
 use crate::numbers;
 use crate::out::not_null;
+use crate::place::RankAndSize;
 use crate::real;
-use crate::settings::{Serve, Settings, settings};
+use crate::served::{Kin, RealComm};
+use crate::settings::{FrontSettings, Serve, settings};
 use crate::variables::variable;
-use crate::verdict::{self, Claim};
+use crate::verdict::{self, RankFacts};
+use crate::windows;
 
 /// The most time of an opening, and of a wait in a call. A rank may wait for a whole night of another.
 const OPEN: Duration = Duration::from_secs(600);
 const STEADY: Duration = Duration::from_secs(24 * 3600);
+
+/// Room for the signals of a communicator's workspace.
+const WORKSPACE_SIGNALS_BYTES: usize = 4096;
 
 /// `ncclGetUniqueId`.
 pub(crate) fn unique_id(id: *mut UniqueId) -> Result {
@@ -39,12 +45,12 @@ pub(crate) fn unique_id(id: *mut UniqueId) -> Result {
 }
 
 /// The number and count of a rank, checked.
-fn place(ranks: c_int, rank: c_int) -> Result<Place> {
+fn place(ranks: c_int, rank: c_int) -> Result<RankAndSize> {
     let ranks = usize::try_from(ranks)
         .ok()
         .filter(|count| (1..=65_535).contains(count))
         .ok_or_else(|| argument("the number of ranks", ranks, "it must be 1 to 65535"))?;
-    Ok(Place { rank: numbers::rank("the rank", rank, ranks)?, ranks })
+    Ok(RankAndSize { rank: numbers::rank("the rank", rank, ranks)?, ranks })
 }
 
 /// `ncclCommInitRankConfig`. `config` is null for the default.
@@ -55,7 +61,7 @@ pub(crate) fn init(out: *mut Handle, ranks: c_int, id: UniqueId, rank: c_int, co
     let place = place(ranks, rank)?;
     let settings = settings()?;
     // SAFETY: NCCL's contract: null or an `ncclConfig_t`.
-    let config = unsafe { Config::read(config, settings) }?;
+    let config = unsafe { CommConfig::read(config, settings) }?;
     let bytes = id.bytes();
     if settings.has_comm_id || !Meeting::is_id(&bytes) {
         return init_real(out, place, id, config);
@@ -88,7 +94,7 @@ pub(crate) fn init_scalable(
 }
 
 /// Opens a communicator of the real library, for an id that the real library made.
-fn init_real(out: *mut Handle, place: Place, id: UniqueId, config: Config) -> Result<Code> {
+fn init_real(out: *mut Handle, place: RankAndSize, id: UniqueId, config: CommConfig) -> Result<Code> {
     group::enter_real()?;
     let (handle, code) = real::init(place.ranks as c_int, id, place.rank as c_int, &config.raw)?;
     // SAFETY: the caller's `ncclComm_t`, which is not null. The real library's own handle needs no other.
@@ -97,7 +103,7 @@ fn init_real(out: *mut Handle, place: Place, id: UniqueId, config: Config) -> Re
 }
 
 /// The settings of a group.
-pub(crate) fn group_config(settings: &Settings, place: Place, config: &Config) -> Group {
+pub(crate) fn group_config(settings: &FrontSettings, place: RankAndSize, config: &CommConfig) -> Group {
     let wait = settings.timeout.unwrap_or(STEADY);
     let deadlines = Deadlines::default().open(settings.timeout.unwrap_or(OPEN)).first_use(wait).steady(wait);
     let pair_bytes = match place.ranks {
@@ -107,51 +113,68 @@ pub(crate) fn group_config(settings: &Settings, place: Place, config: &Config) -
     };
     Group::default()
         .deadlines(deadlines)
-        .heap_bytes(8 << 20)
+        .heap_bytes((WORKSPACE_BYTES + WORKSPACE_SIGNALS_BYTES) as u64)
         .pair_bytes(pair_bytes)
+        // The table of the arenas, and those of the windows; a window needs one while the table of a dropped one is in use.
+        .registrations(2 * windows::MOST as u32)
         .check_calls(settings.check_calls)
         .most_blocks(config.most_blocks)
+        .graph_mixing(config.graph_mixing)
         .silence(!log::is_warn())
+        // The host device has no streams of the program: a call returns when its work has ended.
+        .hold_after_failure(settings.hold && settings.device != DeviceKind::Host)
+}
+
+/// The time until which an opening that begins now may wait.
+pub(crate) fn deadline(settings: &FrontSettings) -> Instant {
+    Instant::now() + settings.timeout.unwrap_or(OPEN)
 }
 
 /// A rank that opens a communicator, after all ranks have met.
-struct Opening<'a> {
-    place: Place,
-    settings: &'a Settings,
-    config: &'a Config,
+struct OpeningRank<'a> {
+    place: RankAndSize,
+    settings: &'a FrontSettings,
+    config: &'a CommConfig,
     met: Joined,
     deadline: Instant,
 }
 
 /// Meets the other ranks, and opens the communicator by the library that all ranks choose. Collective; blocks.
-fn open(id: &[u8; 128], place: Place, device: &Device, settings: &Settings, config: &Config) -> Result<Side> {
-    let deadline = Instant::now() + settings.timeout.unwrap_or(OPEN);
-    let claim = Claim::new(device, settings)?.bytes();
+fn open(
+    id: &[u8; 128],
+    place: RankAndSize,
+    device: &Device,
+    settings: &FrontSettings,
+    config: &CommConfig,
+) -> Result<ServingLibrary> {
+    let deadline = deadline(settings);
+    let claim = RankFacts::new(device, settings)?.bytes();
     let met = Meeting::join(id, place.rank, place.ranks, &claim, deadline)?;
     let claims = verdict::read(met.claims())?;
     verdict::check_distinct(&claims)?;
-    let mut opening = Opening { place, settings, config, met, deadline };
+    let mut opening = OpeningRank { place, settings, config, met, deadline };
     let objection = opening.objection(device, &claims)?;
     let name = format!("{} of {}, rank {}", config.name(), place.ranks, place.rank);
     match objection {
         Some(reason) if verdict::only(&claims) => {
-            Err(Failure::usage(format!("symmetra cannot serve {name}: {reason}, and SYMMETRA_NCCL_SERVE is only")))
+            Err(CallFailure::usage(format!("symmetra cannot serve {name}: {reason}, and SYMMETRA_NCCL_SERVE is only")))
         }
         Some(reason) => {
             log::birth(&format!("{name}: the real NCCL serves: {reason}"));
-            opening.by_the_real_library(device, &reason)
+            let handle = opening.by_the_real_library(device, &reason)?;
+            Ok(ServingLibrary::Real(RealComm::new(handle, device.clone(), Some(Kin::new(*id, place, claims)))))
         }
         None => {
             let own = opening.by_symmetra(device)?;
-            log::birth(&format!("{name}: symmetra serves (preview)"));
-            Ok(Side::Own(own))
+            log::birth(&format!("{name}: symmetra serves"));
+            Ok(ServingLibrary::Own(own))
         }
     }
 }
 
-impl Opening<'_> {
+impl OpeningRank<'_> {
     /// Why symmetra cannot serve, equal on all ranks; `None` if symmetra can.
-    fn objection(&mut self, device: &Device, claims: &[Claim]) -> Result<Option<String>> {
+    fn objection(&mut self, device: &Device, claims: &[RankFacts]) -> Result<Option<String>> {
         if let Some(objection) = verdict::objection(claims) {
             return Ok(Some(objection));
         }
@@ -161,8 +184,8 @@ impl Opening<'_> {
         Ok(first.map(|objection| String::from_utf8_lossy(objection).into_owned()))
     }
 
-    fn by_symmetra(mut self, device: &Device) -> Result<Own> {
-        let Place { rank, ranks } = self.place;
+    fn by_symmetra(mut self, device: &Device) -> Result<OwnComm> {
+        let RankAndSize { rank, ranks } = self.place;
         let listening = if rank == 0 { Some(Address::listen()?) } else { None };
         let text = listening.as_ref().map(ToString::to_string).unwrap_or_default();
         let all = self.met.exchange(text.as_bytes(), self.deadline)?;
@@ -175,37 +198,28 @@ impl Opening<'_> {
     }
 
     /// Opens by the real library, with an id of rank 0. A rank without a real library sends no bytes, and all ranks fail.
-    fn by_the_real_library(mut self, device: &Device, reason: &str) -> Result<Side> {
-        let Place { rank, ranks } = self.place;
-        let own = check_current(device).and_then(|()| match rank {
+    fn by_the_real_library(mut self, device: &Device, reason: &str) -> Result<Handle> {
+        let RankAndSize { rank, ranks } = self.place;
+        let own = match rank {
             0 => real::unique_id().map(|id| id.bytes().to_vec()),
             _ => real::version().map(|_| vec![1]),
-        });
+        };
         let all = self.met.exchange(own.as_deref().unwrap_or_default(), self.deadline)?;
         own?;
         if let Some(lacking) = all.iter().position(Vec::is_empty) {
-            return Err(Failure::usage(format!("{reason}, and rank {lacking} cannot open by the real NCCL")));
+            return Err(CallFailure::usage(format!("{reason}, and rank {lacking} cannot open by the real NCCL")));
         }
         let id = all.first().and_then(|id| <[u8; 128]>::try_from(id.as_slice()).ok());
-        let id = id.ok_or_else(|| Failure::system("rank 0 sent no id of the real NCCL"))?;
-        let (handle, _) = real::init(ranks as c_int, UniqueId::from(id), rank as c_int, &self.config.raw)?;
-        Ok(Side::Real(Real(handle)))
+        let id = id.ok_or_else(|| CallFailure::system("rank 0 sent no id of the real NCCL"))?;
+        // The real library opens on the current device, and the thread may be one of this library.
+        let init = || real::init(ranks as c_int, UniqueId::from(id), rank as c_int, &self.config.raw);
+        device.with_current(init)?.map(|(handle, _)| handle)
     }
-}
-
-/// Refuses an opening by the real library on a thread of this library, whose current device is not that of the program's
-/// thread: the real library opens on the current device.
-fn check_current(device: &Device) -> Result {
-    if device.kind() == DeviceKind::Host || Device::current()?.ordinal() == device.ordinal() {
-        return Ok(());
-    }
-    let how = "a group of several GPUs, and an opening that does not block, open on other threads";
-    Err(Failure::usage(format!("the real NCCL opens on the GPU of the calling thread, and {how}")))
 }
 
 /// Opens a communicator on symmetra's kernels.
-pub(crate) fn open_own(bootstrap: impl Bootstrap, device: &Device, config: Group) -> Result<Own> {
-    Own::new(Communicator::open(bootstrap, device, config)?)
+pub(crate) fn open_own(bootstrap: impl Bootstrap, device: &Device, config: Group) -> Result<OwnComm> {
+    OwnComm::new(Communicator::open(bootstrap, device, config)?)
 }
 
 /// `ncclCommInitAll`: a communicator for each device, all in this process.
@@ -230,19 +244,19 @@ pub(crate) fn init_all(out: *mut Handle, count: c_int, devices: *const c_int) ->
     let devices: Vec<Device> = ordinals.iter().map(open_device).collect::<Result<_>>()?;
     let twice = |index: &usize| ordinals[..*index].contains(&ordinals[*index]);
     if let Some(index) = (0..ranks).find(twice).filter(|_| !settings.share && settings.device != DeviceKind::Host) {
-        return Err(Failure::usage(format!(
+        return Err(CallFailure::usage(format!(
             "device {} is there twice: SYMMETRA_NCCL_SHARE=1 allows that",
             ordinals[index]
         )));
     }
-    let config = Config { most_blocks: settings.max_ctas, ..Config::default() };
+    let config = CommConfig::of(settings);
     let bootstraps = Threads::new(ranks)?;
     let mut births = Vec::with_capacity(ranks);
     for ((rank, device), bootstrap) in devices.into_iter().enumerate().zip(bootstraps) {
-        let place = Place { rank, ranks };
+        let place = RankAndSize { rank, ranks };
         let comm = Comm::opening(Some(place), ordinals[rank], config.clone());
         let group = group_config(settings, place, &config);
-        let open = move || open_own(bootstrap, &device, group).map(|own| Some(Side::Own(own)));
+        let open = move || open_own(bootstrap, &device, group).map(|own| Some(ServingLibrary::Own(own)));
         // SAFETY: NCCL's contract: room for `count` communicators.
         let place = unsafe { out.add(rank) };
         // SAFETY: as above; the place stays until the call returns.

@@ -6,32 +6,32 @@ use std::sync::Arc;
 use symmetra::op::{ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BROADCAST, GATHER, Op, REDUCE, REDUCE_SCATTER, SCATTER};
 
 use crate::abi;
-use crate::calls::{Collective, Message, Operand};
-use crate::comm::{Comm, Own};
+use crate::calls::{CheckedCollective, CheckedMessage, ProgramOperand};
+use crate::comm::{Comm, OwnComm};
 use crate::error::{Result, argument};
-use crate::group::{self, Work};
+use crate::group::{self, GroupedWork};
 use crate::numbers;
 
 /// The arguments that all collectives have.
 #[derive(Clone, Copy)]
-pub(crate) struct Shape {
+pub(crate) struct CollectiveArguments {
     pub(crate) send: *const c_void,
     pub(crate) receive: *mut c_void,
     pub(crate) count: usize,
     pub(crate) dtype: c_int,
-    pub(crate) stream: abi::Stream,
+    pub(crate) stream: abi::CudaStream,
 }
 
 /// The operands and settings of one collective, for `submit`.
 struct Builder<'a> {
     comm: &'a Comm,
-    shape: Shape,
-    call: Collective,
+    shape: CollectiveArguments,
+    call: CheckedCollective,
 }
 
 impl<'a> Builder<'a> {
-    fn new(op: &'static Op, comm: &'a Comm, shape: Shape) -> Result<Self> {
-        Ok(Self { comm, shape, call: Collective::new(op, numbers::dtype(shape.dtype)?) })
+    fn new(op: &'static Op, comm: &'a Comm, shape: CollectiveArguments) -> Result<Self> {
+        Ok(Self { comm, shape, call: CheckedCollective::new(op, numbers::dtype(shape.dtype)?) })
     }
 
     /// The count for each rank, `parts` times.
@@ -42,8 +42,8 @@ impl<'a> Builder<'a> {
             .ok_or_else(|| argument("the count", self.shape.count, format!("{parts} of them overflow")))
     }
 
-    fn operand(&self, what: &str, address: *const c_void, parts: usize) -> Result<Option<Operand>> {
-        Operand::new(what, address, self.elems(parts)?, self.call.dtype).map(Some)
+    fn operand(&self, what: &str, address: *const c_void, parts: usize) -> Result<Option<ProgramOperand>> {
+        ProgramOperand::new(what, address, self.elems(parts)?, self.call.dtype).map(Some)
     }
 
     fn input(mut self, parts: usize) -> Result<Self> {
@@ -57,7 +57,8 @@ impl<'a> Builder<'a> {
     }
 
     fn reduction(mut self, number: c_int) -> Result<Self> {
-        self.call.reduction = Some(numbers::reduction(number)?);
+        let (reduction, factor) = self.comm.reductions.of_call(number, self.call.dtype)?;
+        (self.call.reduction, self.call.factor) = (Some(reduction), factor);
         Ok(self)
     }
 
@@ -72,25 +73,25 @@ impl<'a> Builder<'a> {
 }
 
 /// Enqueues the collective, or keeps it until the group ends. A collective without elements is nothing.
-fn submit(comm: &Arc<Comm>, own: &Own, builder: Builder<'_>) -> Result {
+fn submit(comm: &Arc<Comm>, own: &OwnComm, builder: Builder<'_>) -> Result {
     let Builder { shape, call, .. } = builder;
     match shape.count {
         0 => Ok(()),
-        _ => group::submit(comm, own, shape.stream as u64, Work::Collective(call)),
+        _ => group::submit(comm, own, shape.stream as u64, GroupedWork::Collective(call)),
     }
 }
 
-pub(crate) fn all_reduce(comm: &Arc<Comm>, own: &Own, shape: Shape, op: c_int) -> Result {
+pub(crate) fn all_reduce(comm: &Arc<Comm>, own: &OwnComm, shape: CollectiveArguments, op: c_int) -> Result {
     submit(comm, own, Builder::new(&ALL_REDUCE, comm, shape)?.reduction(op)?.input(1)?.output(1)?)
 }
 
-pub(crate) fn reduce(comm: &Arc<Comm>, own: &Own, shape: Shape, op: c_int, root: c_int) -> Result {
+pub(crate) fn reduce(comm: &Arc<Comm>, own: &OwnComm, shape: CollectiveArguments, op: c_int, root: c_int) -> Result {
     let call = Builder::new(&REDUCE, comm, shape)?.reduction(op)?.root(root)?.input(1)?;
     submit(comm, own, if call.is_root() { call.output(1)? } else { call })
 }
 
 /// A broadcast of symmetra reads its output, so the root copies first.
-pub(crate) fn broadcast(comm: &Arc<Comm>, own: &Own, shape: Shape, root: c_int) -> Result {
+pub(crate) fn broadcast(comm: &Arc<Comm>, own: &OwnComm, shape: CollectiveArguments, root: c_int) -> Result {
     let mut call = Builder::new(&BROADCAST, comm, shape)?.root(root)?.output(1)?;
     if call.is_root() {
         let from = call.operand("the send buffer", shape.send, 1)?;
@@ -99,11 +100,11 @@ pub(crate) fn broadcast(comm: &Arc<Comm>, own: &Own, shape: Shape, root: c_int) 
     submit(comm, own, call)
 }
 
-pub(crate) fn all_gather(comm: &Arc<Comm>, own: &Own, shape: Shape) -> Result {
+pub(crate) fn all_gather(comm: &Arc<Comm>, own: &OwnComm, shape: CollectiveArguments) -> Result {
     submit(comm, own, Builder::new(&ALL_GATHER, comm, shape)?.input(1)?.output(comm.place().ranks)?)
 }
 
-pub(crate) fn reduce_scatter(comm: &Arc<Comm>, own: &Own, shape: Shape, op: c_int) -> Result {
+pub(crate) fn reduce_scatter(comm: &Arc<Comm>, own: &OwnComm, shape: CollectiveArguments, op: c_int) -> Result {
     submit(comm, own, Builder::new(&REDUCE_SCATTER, comm, shape)?.reduction(op)?.input(comm.place().ranks)?.output(1)?)
 }
 
@@ -112,7 +113,7 @@ pub(crate) fn reduce_scatter(comm: &Arc<Comm>, own: &Own, shape: Shape, op: c_in
 const FEWEST_BYTES_OF_MESSAGES: usize = 32 << 20;
 const RANKS_WITH_MESSAGES: usize = 2;
 
-pub(crate) fn all_to_all(comm: &Arc<Comm>, own: &Own, shape: Shape) -> Result {
+pub(crate) fn all_to_all(comm: &Arc<Comm>, own: &OwnComm, shape: CollectiveArguments) -> Result {
     let ranks = comm.place().ranks;
     let call = Builder::new(&ALL_TO_ALL, comm, shape)?.input(ranks)?.output(ranks)?;
     if ranks != RANKS_WITH_MESSAGES || shape.count * call.call.dtype.bytes() < FEWEST_BYTES_OF_MESSAGES {
@@ -122,26 +123,31 @@ pub(crate) fn all_to_all(comm: &Arc<Comm>, own: &Own, shape: Shape) -> Result {
     let mut messages = Vec::with_capacity(2 * ranks);
     for (buffer, sends) in [(call.call.input, true), (call.call.output, false)] {
         let parts = (0..ranks).filter_map(|peer| Some((peer, buffer?.part(peer, shape.count, dtype))));
-        messages.extend(parts.map(|(peer, memory)| Message { peer, sends, memory, dtype }));
+        messages.extend(parts.map(|(peer, memory)| CheckedMessage { peer, sends, memory, dtype }));
     }
-    group::submit(comm, own, shape.stream as u64, Work::Messages(messages))
+    group::submit(comm, own, shape.stream as u64, GroupedWork::Messages(messages))
 }
 
-pub(crate) fn gather(comm: &Arc<Comm>, own: &Own, shape: Shape, root: c_int) -> Result {
+pub(crate) fn gather(comm: &Arc<Comm>, own: &OwnComm, shape: CollectiveArguments, root: c_int) -> Result {
     let call = Builder::new(&GATHER, comm, shape)?.root(root)?.input(1)?;
     submit(comm, own, if call.is_root() { call.output(comm.place().ranks)? } else { call })
 }
 
-pub(crate) fn scatter(comm: &Arc<Comm>, own: &Own, shape: Shape, root: c_int) -> Result {
+pub(crate) fn scatter(comm: &Arc<Comm>, own: &OwnComm, shape: CollectiveArguments, root: c_int) -> Result {
     let call = Builder::new(&SCATTER, comm, shape)?.root(root)?.output(1)?;
     submit(comm, own, if call.is_root() { call.input(comm.place().ranks)? } else { call })
 }
 
 /// Enqueues a message, or keeps it until the group ends.
-pub(crate) fn message(comm: &Arc<Comm>, own: &Own, shape: Shape, peer: c_int, sends: bool) -> Result {
+pub(crate) fn message(comm: &Arc<Comm>, own: &OwnComm, shape: CollectiveArguments, peer: c_int, sends: bool) -> Result {
     let dtype = numbers::dtype(shape.dtype)?;
     let peer = numbers::rank("the peer", peer, comm.place().ranks)?;
     let address = if sends { shape.send } else { shape.receive.cast_const() };
-    let memory = Operand::new("the buffer", address, shape.count, dtype)?;
-    group::submit(comm, own, shape.stream as u64, Work::Messages(vec![Message { peer, sends, memory, dtype }]))
+    let memory = ProgramOperand::new("the buffer", address, shape.count, dtype)?;
+    group::submit(
+        comm,
+        own,
+        shape.stream as u64,
+        GroupedWork::Messages(vec![CheckedMessage { peer, sends, memory, dtype }]),
+    )
 }

@@ -2,71 +2,100 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use symmetra::bootstrap::Local;
 
 use crate::abi::{Code, Handle};
 use crate::birth::Birth;
-use crate::comm::{Comm, Own, Place, Side};
-use crate::config::Config;
-use crate::error::{Failure, Result, argument};
+use crate::comm::{Comm, OwnComm, ServingLibrary};
+use crate::config::CommConfig;
+use crate::error::{CallFailure, Result, argument};
 use crate::group;
-use crate::opening::{group_config, open_own};
 use crate::out::not_null;
+use crate::parting::Parting;
+use crate::place::RankAndSize;
+use crate::reunion::Reunion;
+use crate::route;
 use crate::settings::settings;
-
-/// The most time in which all survivors of a shrink have to come.
-const MEET: Duration = Duration::from_secs(60);
+use crate::wish::{NO_PART, SplitRequest};
 
 /// The flag of a shrink that aborts the work of the communicator first.
 const ABORT: c_int = 1;
 
-/// The settings of a part: those of the communicator without a config of its own.
-fn config_of_part(parent: &Comm, config: *const c_void) -> Result<Config> {
+/// The settings of a part: those of the communicator without a config of its own. The real NCCL takes its own from its
+/// communicator.
+fn config_of_part(parent: &Comm, config: *const c_void) -> Result<CommConfig> {
     match config.is_null() {
-        true => Ok(parent.config.clone()),
+        true => Ok(CommConfig { raw: Vec::new(), ..parent.config.clone() }),
         // SAFETY: NCCL's contract: an `ncclConfig_t`.
-        false => unsafe { Config::read(config, settings()?) },
+        false => unsafe { CommConfig::read(config, settings()?) },
     }
 }
 
-/// `ncclCommSplit` of a communicator on symmetra's kernels. A negative color, -1, is no part.
+/// `ncclCommSplit`, also of a revoked communicator. The color -1 is no part. `pass` is for handles of the real NCCL that this
+/// library did not make.
 pub(crate) fn split(
-    parent: &Arc<Comm>,
-    color: c_int,
-    key: c_int,
+    parent: Handle,
+    wish: SplitRequest,
     out: *mut Handle,
     config: *const c_void,
+    pass: impl FnOnce() -> Result<Code>,
 ) -> Result<Code> {
+    let Some(parent) = route::made_here(parent)? else { return pass() };
     let out = not_null("the new communicator", out)?;
     // SAFETY: the caller's `ncclComm_t`, which is not null.
     unsafe { out.write(std::ptr::null_mut()) };
-    if color < -1 {
-        return Err(argument("the color", color, "colors are -1 (no part) and numbers from 0 on"));
+    if wish.color < NO_PART {
+        return Err(argument("the color", wish.color, "colors are -1 (no part) and numbers from 0 on"));
     }
-    let config = config_of_part(parent, config)?;
-    let color = u32::try_from(color).ok();
+    parent.check_process()?;
+    let config = config_of_part(&parent, config)?;
+    let way = match (parent.real(), parent.own().filter(|_| parent.is_revoked())) {
+        (Some(real), _) => SplitWay::Parting(Parting::new(&parent, real, wish, config.clone())?),
+        (_, Some(own)) => {
+            SplitWay::Reunion(Reunion::new(own, &parent.next_split(), parent.open_place()?, config.clone())?)
+        }
+        _ => SplitWay::Parent(parent.clone()),
+    };
     // The split is a step of the parent until all parts are open.
     let step = parent.begin_step();
-    let of = parent.clone();
     let open = move || {
         let _step = step;
-        let Some(own) = of.own() else { return Err(Failure::usage("the communicator ended during its split")) };
-        let part = own.communicator.split(color, key)?;
-        Ok(part.map(Own::new).transpose()?.map(Side::Own))
+        way.split(wish)
     };
-    let birth = match color {
-        None => Birth::of_others(config.returns_early, open),
-        Some(_) => {
+    let birth = match wish.color {
+        NO_PART => Birth::of_others(config.returns_early, open),
+        _ => {
             let comm = Comm::opening(None, parent.device, config);
             // SAFETY: the caller's `ncclComm_t`, which stays until the opening or the group ends, by NCCL's contract.
             unsafe { Birth::new(out, comm, open) }?
         }
     };
     group::give_birth(birth)
+}
+
+/// How the ranks of a communicator split it.
+enum SplitWay {
+    /// Over the communicator, on symmetra's kernels.
+    Parent(Arc<Comm>),
+    /// Without the communicator, which is revoked.
+    Reunion(Reunion),
+    /// The real NCCL serves the communicator.
+    Parting(Parting),
+}
+
+impl SplitWay {
+    /// Collective; blocks. `None`: a rank without a part.
+    fn split(self, wish: SplitRequest) -> Result<Option<ServingLibrary>> {
+        let part = match self {
+            Self::Parting(parting) => return parting.run(),
+            Self::Reunion(reunion) => reunion.split(wish)?,
+            Self::Parent(parent) => {
+                let own = parent.own().ok_or_else(|| CallFailure::usage("the communicator ended during its split"))?;
+                own.communicator.split(wish.color(), wish.key)?.map(OwnComm::new).transpose()?
+            }
+        };
+        Ok(part.map(ServingLibrary::Own))
+    }
 }
 
 /// The ranks that a shrink leaves out, as the program has them.
@@ -78,7 +107,7 @@ pub(crate) struct Excluded {
 
 impl Excluded {
     /// The other ranks, in their order.
-    fn survivors(self, Place { rank, ranks }: Place) -> Result<Vec<usize>> {
+    fn survivors(self, RankAndSize { rank, ranks }: RankAndSize) -> Result<Vec<usize>> {
         let count = usize::try_from(self.count).ok().filter(|count| (1..ranks).contains(count));
         let Some(count) = count else {
             return Err(argument(
@@ -108,14 +137,6 @@ impl Excluded {
     }
 }
 
-/// The directory in which the survivors of a shrink meet: equal on all of them, and of no other shrink.
-fn directory(own: &Own, number: u32, survivors: &[usize]) -> PathBuf {
-    let base = Path::new("/dev/shm");
-    let base = if base.is_dir() { base.to_owned() } else { std::env::temp_dir() };
-    let ranks = survivors.iter().fold(0_u32, |ranks, rank| ranks | 1 << rank);
-    base.join(format!("symmetra-nccl-{}-{number}-{ranks:x}", own.token))
-}
-
 /// `ncclCommShrink` of a communicator on symmetra's kernels: a communicator of the other ranks, which alone call. Works on a
 /// failed communicator too.
 pub(crate) fn shrink(
@@ -134,24 +155,15 @@ pub(crate) fn shrink(
     let place = parent.open_place()?;
     let survivors = excluded.survivors(place)?;
     let config = config_of_part(parent, config)?;
-    let settings = settings()?;
-    let Some(own) = parent.own() else { return Err(Failure::usage("the communicator is not open")) };
+    let Some(own) = parent.own() else { return Err(CallFailure::usage("the communicator is not open")) };
     if flags == ABORT {
         parent.abort();
     }
-    let directory = directory(own, parent.next_shrink(), &survivors);
-    let device = own.communicator.device().clone();
+    let name = format!("{}-{:x}", parent.next_shrink(), survivors.iter().fold(0_u32, |ranks, rank| ranks | 1 << rank));
     let rank = survivors.iter().position(|survivor| *survivor == place.rank).unwrap_or_default();
-    let place = Place { rank, ranks: survivors.len() };
-    let group = group_config(settings, place, &config);
-    let deadline = Instant::now() + settings.timeout.unwrap_or(MEET);
-    let open = move || {
-        let bootstrap = Local::connect(&directory, place.rank, place.ranks, deadline)?;
-        let own = open_own(bootstrap, &device, group)?;
-        // All survivors have met. A directory that stays is empty, and no other shrink has the name.
-        drop(std::fs::remove_dir(&directory));
-        Ok(Some(Side::Own(own)))
-    };
+    let place = RankAndSize { rank, ranks: survivors.len() };
+    let reunion = Reunion::new(own, &name, place, config.clone())?;
+    let open = move || reunion.open().map(|own| Some(ServingLibrary::Own(own)));
     let comm = Comm::opening(Some(place), parent.device, config);
     // SAFETY: the caller's `ncclComm_t`, which stays until the opening or the group ends, by NCCL's contract.
     let birth = unsafe { Birth::new(out, comm, open) }?;

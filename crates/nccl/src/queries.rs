@@ -3,14 +3,15 @@
 
 use std::ffi::c_int;
 
-use crate::abi::{MAGIC, Properties, SimInfo, Team};
-use crate::comm::{Comm, Own, Place};
-use crate::error::{Failure, Result, argument};
+use crate::abi::{CommProperties, MAGIC, SimInfo, Team};
+use crate::comm::{Comm, OwnComm};
+use crate::error::{CallFailure, Result, argument};
 use crate::group;
 use crate::out::answer;
+use crate::place::RankAndSize;
 
 /// `ncclCommQueryProperties`. The interface for kernels of the program is not served.
-pub(crate) fn properties(comm: &Comm, out: *mut Properties) -> Result {
+pub(crate) fn properties(comm: &Comm, out: *mut CommProperties) -> Result {
     if out.is_null() {
         return Err(argument("the properties", "null", "the call writes them"));
     }
@@ -18,9 +19,11 @@ pub(crate) fn properties(comm: &Comm, out: *mut Properties) -> Result {
     let properties = unsafe { &mut *out };
     if properties.magic != MAGIC {
         let found = properties.magic;
-        return Err(Failure::usage(format!("the magic number of the properties is {found:#x}: it must be {MAGIC:#x}")));
+        return Err(CallFailure::usage(format!(
+            "the magic number of the properties is {found:#x}: it must be {MAGIC:#x}"
+        )));
     }
-    let Place { rank, ranks } = comm.place();
+    let RankAndSize { rank, ranks } = comm.place();
     (properties.rank, properties.ranks) = (rank as c_int, ranks as c_int);
     (properties.device, properties.nvml_device) = (comm.device, comm.device);
     (properties.device_api, properties.multimem, properties.host_rma) = (false, false, false);
@@ -33,7 +36,7 @@ const STATISTICS: c_int = 4;
 
 /// `ncclCommMemStats`.
 pub(crate) fn memory(comm: &Comm, statistic: c_int, out: *mut u64) -> Result {
-    let held = |own: &Own| {
+    let held = |own: &OwnComm| {
         let communicator = &own.communicator;
         symmetra::required_bytes(communicator.world_size(), communicator.group().config())
     };
@@ -47,7 +50,7 @@ pub(crate) fn memory(comm: &Comm, statistic: c_int, out: *mut u64) -> Result {
 
 /// All ranks: `ncclTeamWorld`, and `ncclTeamLsa` on one host.
 pub(crate) fn world(comm: &Comm) -> Team {
-    let Place { rank, ranks } = comm.place();
+    let RankAndSize { rank, ranks } = comm.place();
     Team { ranks: ranks as c_int, rank: rank as c_int, stride: 1 }
 }
 

@@ -10,7 +10,7 @@ use once_cell::sync::OnceCell;
 use symmetra::internal::{Wanted, open_real};
 
 use crate::abi::{self, Code, Handle, UniqueId};
-use crate::error::{Failure, Result};
+use crate::error::{CallFailure, Result};
 use crate::variables;
 
 /// The real library. It is loaded once and never unloaded, because its threads may outlive its users.
@@ -33,7 +33,7 @@ fn load() -> Result<ManuallyDrop<Library>> {
         }
     }
     let reasons = if refused.is_empty() { Wanted::NCCL.places() } else { refused.join("; ") };
-    Err(Failure::usage(format!("the call needs the real NCCL: {reasons} (SYMMETRA_NCCL_LIBRARY names its file)")))
+    Err(CallFailure::usage(format!("the call needs the real NCCL: {reasons} (SYMMETRA_NCCL_LIBRARY names its file)")))
 }
 
 /// A function of the real library, looked up at first use.
@@ -57,7 +57,7 @@ impl Symbol {
             let found = unsafe { library()?.get::<*const c_void>(self.name.as_bytes()) };
             found
                 .map(|symbol| *symbol as usize)
-                .map_err(|_| Failure::usage(format!("the real NCCL has no {}", self.name)))
+                .map_err(|_| CallFailure::usage(format!("the real NCCL has no {}", self.name)))
         };
         self.address.get_or_init(look_up).clone()
     }
@@ -82,7 +82,7 @@ pub(crate) use pass_on;
 fn checked(what: &str, code: Code) -> Result<Code> {
     match code {
         abi::SUCCESS | abi::IN_PROGRESS => Ok(code),
-        code => Err(Failure::new(code, format!("the real NCCL's {what}: {}", words(code)))),
+        code => Err(CallFailure::new(code, format!("the real NCCL's {what}: {}", words(code)))),
     }
 }
 
@@ -130,4 +130,41 @@ pub(crate) fn init(ranks: c_int, id: UniqueId, rank: c_int, config: &[u8]) -> Re
     ));
     let code = checked("ncclCommInitRankConfig", opened?)?;
     Ok((comm, code))
+}
+
+/// Splits a communicator of the real library, at which all its ranks call this function. `out` is written when the state of
+/// `parent` is no longer in progress. `config` is empty for that of the parent.
+///
+/// # Safety
+/// `out` may be written until then.
+pub(crate) unsafe fn split(parent: Handle, [color, key]: [c_int; 2], out: *mut Handle, config: &[u8]) -> Result<Code> {
+    let config = if config.is_empty() { std::ptr::null() } else { config.as_ptr() };
+    let split = pass_on!(ncclCommSplit(
+        parent: Handle, color: c_int, key: c_int, out: *mut Handle, config: *const u8
+    ));
+    checked("ncclCommSplit", split?)
+}
+
+/// Success or progress of a communicator of the real library.
+///
+/// # Errors
+/// The failure of the communicator.
+pub(crate) fn state(comm: Handle) -> Result<Code> {
+    let mut state = abi::SUCCESS;
+    let place = &raw mut state;
+    checked("ncclCommGetAsyncError", pass_on!(ncclCommGetAsyncError(comm: Handle, place: *mut Code))?)?;
+    checked("communicator", state)
+}
+
+/// The number of ranks of a communicator of the real library.
+pub(crate) fn count(comm: Handle) -> Result<usize> {
+    let mut count: c_int = 0;
+    let place = &raw mut count;
+    checked("ncclCommCount", pass_on!(ncclCommCount(comm: Handle, place: *mut c_int))?)?;
+    Ok(usize::try_from(count).unwrap_or_default())
+}
+
+/// Ends a communicator of the real library and its calls under way.
+pub(crate) fn abort(comm: Handle) -> Result<Code> {
+    checked("ncclCommAbort", pass_on!(ncclCommAbort(comm: Handle))?)
 }

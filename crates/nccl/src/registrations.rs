@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use parking_lot::Mutex;
 
 use crate::abi::Handle;
-use crate::error::{Failure, Result};
+use crate::error::{CallFailure, Result};
 
 /// Registrations of a communicator: how often each range was registered.
 #[derive(Default)]
@@ -23,7 +23,7 @@ impl Registrations {
         match counts.get_mut(&(handle as usize)) {
             Some(1) => drop(counts.remove(&(handle as usize))),
             Some(count) => *count -= 1,
-            None => return Err(Failure::usage(format!("{handle:p} is no registration of the communicator"))),
+            None => return Err(CallFailure::usage(format!("{handle:p} is no registration of the communicator"))),
         }
         Ok(())
     }

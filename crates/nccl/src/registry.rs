@@ -7,7 +7,7 @@ use parking_lot::RwLock;
 
 use crate::abi::{self, Handle};
 use crate::comm::Comm;
-use crate::error::{Failure, Result};
+use crate::error::{CallFailure, Result};
 
 /// The most communicators of a process at one time.
 const ROOM: usize = 16_384;
@@ -16,18 +16,19 @@ const ROOM: usize = 16_384;
 const MARK: u64 = 0x5359_4d4d_4e43_434c;
 
 #[repr(C, align(128))]
-struct Header {
+struct HandleHeader {
     mark: AtomicU64,
     comm: RwLock<Option<Arc<Comm>>>,
 }
 
-static HEADERS: [Header; ROOM] = [const { Header { mark: AtomicU64::new(0), comm: RwLock::new(None) } }; ROOM];
+static HEADERS: [HandleHeader; ROOM] =
+    [const { HandleHeader { mark: AtomicU64::new(0), comm: RwLock::new(None) } }; ROOM];
 
 /// The header to try first. A freed handle is used again only after all others.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 /// The kind of a handle.
-pub(crate) enum Found {
+pub(crate) enum HandleKind {
     /// A communicator of this library.
     Comm(Arc<Comm>),
     /// An address in the region without a communicator.
@@ -48,25 +49,25 @@ pub(crate) fn insert(comm: Arc<Comm>) -> Result<Handle> {
             return Ok(std::ptr::from_ref(header).cast_mut().cast());
         }
     }
-    Err(Failure::new(abi::SYSTEM_ERROR, format!("the process has {ROOM} communicators, the most at one time")))
+    Err(CallFailure::new(abi::SYSTEM_ERROR, format!("the process has {ROOM} communicators, the most at one time")))
 }
 
 /// The header at an address of the region. `Err` for an address outside the region.
-fn header(handle: Handle) -> std::result::Result<Option<&'static Header>, ()> {
+fn header(handle: Handle) -> std::result::Result<Option<&'static HandleHeader>, ()> {
     let offset = (handle as usize).checked_sub(HEADERS.as_ptr() as usize).ok_or(())?;
-    match HEADERS.get(offset / size_of::<Header>()) {
-        Some(header) if offset.is_multiple_of(size_of::<Header>()) => Ok(Some(header)),
+    match HEADERS.get(offset / size_of::<HandleHeader>()) {
+        Some(header) if offset.is_multiple_of(size_of::<HandleHeader>()) => Ok(Some(header)),
         Some(_) => Ok(None),
         None => Err(()),
     }
 }
 
-pub(crate) fn find(handle: Handle) -> Found {
+pub(crate) fn find(handle: Handle) -> HandleKind {
     match header(handle) {
-        Err(()) => Found::Foreign,
+        Err(()) => HandleKind::Foreign,
         Ok(header) => match header.and_then(|header| header.comm.read().clone()) {
-            Some(comm) => Found::Comm(comm),
-            None => Found::Freed,
+            Some(comm) => HandleKind::Comm(comm),
+            None => HandleKind::Freed,
         },
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use once_cell::sync::OnceCell;
 use symmetra::{Device, DeviceKind};
 
-use crate::error::{Failure, Result};
+use crate::error::{CallFailure, Result};
 use crate::log;
 use crate::variables::{PREFIX, names, own, variable};
 
@@ -21,17 +21,21 @@ pub(crate) enum Serve {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct FrontSettings {
     pub(crate) serve: Serve,
     pub(crate) device: DeviceKind,
     /// Whether several ranks may have one GPU.
     pub(crate) share: bool,
+    /// Whether a call that fails keeps its stream until an abort.
+    pub(crate) hold: bool,
     /// The most time of any wait.
     pub(crate) timeout: Option<Duration>,
     pub(crate) check_calls: bool,
     pub(crate) max_ctas: Option<u32>,
     /// Whether peers may not address each other's memory.
     pub(crate) no_p2p: bool,
+    /// Whether graphs, and eager calls on any stream, keep one order.
+    pub(crate) graph_mixing: bool,
     /// Whether openings return early, if `NCCL_COMM_BLOCKING` decides that.
     pub(crate) returns_early: Option<bool>,
     /// Whether every communicator is the real NCCL's, because `NCCL_COMM_ID` replaces ids.
@@ -39,13 +43,13 @@ pub(crate) struct Settings {
 }
 
 /// The variables of this library.
-const OWN: [&str; 7] = ["SERVE", "LIBRARY", "VERSION", "DEVICE", "SHARE", "TIMEOUT_S", "LOG"];
+const OWN: [&str; 8] = ["SERVE", "LIBRARY", "VERSION", "DEVICE", "SHARE", "TIMEOUT_S", "HOLD", "LOG"];
 
 fn one_of<T: Copy>(name: &str, otherwise: T, values: &[(&str, T)]) -> Result<T> {
     let Some(value) = own(name) else { return Ok(otherwise) };
     values.iter().find(|(word, _)| *word == value).map(|(_, found)| *found).ok_or_else(|| {
         let words: Vec<_> = values.iter().map(|(word, _)| *word).collect();
-        Failure::usage(format!("{PREFIX}{name} is {value}: the values are {}", words.join(", ")))
+        CallFailure::usage(format!("{PREFIX}{name} is {value}: the values are {}", words.join(", ")))
     })
 }
 
@@ -53,11 +57,11 @@ fn number<T: std::str::FromStr + PartialOrd + std::fmt::Display>(name: &str, lea
     let Some(value) = variable(name) else { return Ok(None) };
     match value.parse() {
         Ok(number) if number >= least => Ok(Some(number)),
-        _ => Err(Failure::usage(format!("{name} is {value}: it must be a number from {least} on"))),
+        _ => Err(CallFailure::usage(format!("{name} is {value}: it must be a number from {least} on"))),
     }
 }
 
-impl Settings {
+impl FrontSettings {
     /// The device of the calling thread.
     pub(crate) fn current_device(&self) -> Result<Device> {
         Ok(match self.device {
@@ -82,10 +86,12 @@ impl Settings {
             serve: one_of("SERVE", Serve::Auto, &[("auto", Serve::Auto), ("off", Serve::Off), ("only", Serve::Only)])?,
             device: one_of("DEVICE", built, &kinds)?,
             share: one_of("SHARE", false, &[("0", false), ("1", true)])?,
+            hold: one_of("HOLD", true, &[("0", false), ("1", true)])?,
             timeout: number(&format!("{PREFIX}TIMEOUT_S"), 1)?.map(Duration::from_secs),
             check_calls: is_on("SYMMETRA_CHECK_CALLS") || log::is_info(),
             max_ctas: number("NCCL_MAX_CTAS", 1)?,
             no_p2p: is_on("NCCL_P2P_DISABLE"),
+            graph_mixing: variable("NCCL_GRAPH_MIXING_SUPPORT").is_none_or(|value| value != "0"),
             returns_early: blocking.map(|value| value == "0"),
             has_comm_id: variable("NCCL_COMM_ID").is_some(),
         })
@@ -105,7 +111,7 @@ fn warn_of_unknown() {
 ///
 /// # Errors
 /// A variable with a value outside its limit.
-pub(crate) fn settings() -> Result<&'static Settings> {
-    static SETTINGS: OnceCell<Result<Settings>> = OnceCell::new();
-    SETTINGS.get_or_init(Settings::read).as_ref().map_err(Clone::clone)
+pub(crate) fn settings() -> Result<&'static FrontSettings> {
+    static SETTINGS: OnceCell<Result<FrontSettings>> = OnceCell::new();
+    SETTINGS.get_or_init(FrontSettings::read).as_ref().map_err(Clone::clone)
 }

@@ -37,8 +37,8 @@ impl Streams {
             kept.swap(found, last);
             return Ok(kept[last].1.clone());
         }
-        // SAFETY: NCCL's contract is that the stream is valid during the call. A communicator leaves a borrowed stream
-        // after each call, and nothing uses a kept one until the program passes its handle again.
+        // SAFETY: NCCL's contract is that the stream is valid during the call. The order of calls keeps no borrowed stream,
+        // or leaves the stream after each call, and nothing uses a kept one until the program passes its handle again.
         let stream = unsafe { Stream::borrow_raw(&self.device, handle) }?;
         if kept.len() == MOST {
             kept.remove(0);

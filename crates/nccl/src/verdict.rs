@@ -5,15 +5,15 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 use symmetra::{Device, DeviceKind};
 
-use crate::error::{Failure, Result};
-use crate::settings::{Serve, Settings};
+use crate::error::{CallFailure, Result};
+use crate::settings::{FrontSettings, Serve};
 
 /// The most ranks that symmetra serves.
 const MOST_RANKS: usize = 16;
 
 /// The facts of one rank.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
-pub(crate) struct Claim {
+pub(crate) struct RankFacts {
     /// The version of this library.
     version: String,
     /// The boot id of the host and its network namespace.
@@ -38,8 +38,8 @@ fn uuid(device: &Device) -> String {
     device.uuid().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-impl Claim {
-    pub(crate) fn new(device: &Device, settings: &Settings) -> Result<Self> {
+impl RankFacts {
+    pub(crate) fn new(device: &Device, settings: &FrontSettings) -> Result<Self> {
         let refuses = match (settings.serve, settings.no_p2p) {
             (Serve::Off, _) => "SYMMETRA_NCCL_SERVE is off",
             (_, true) => "NCCL_P2P_DISABLE is 1",
@@ -66,18 +66,18 @@ impl Claim {
 
     fn from_bytes(rank: usize, bytes: &[u8]) -> Result<Self> {
         serde_json::from_slice(bytes)
-            .map_err(|error| Failure::usage(format!("rank {rank} has another version of this library: {error}")))
+            .map_err(|error| CallFailure::usage(format!("rank {rank} has another version of this library: {error}")))
     }
 }
 
 /// The claims of all ranks, in rank order.
-pub(crate) fn read(claims: &[Vec<u8>]) -> Result<Vec<Claim>> {
-    let claims = claims.iter().enumerate().map(|(rank, bytes)| Claim::from_bytes(rank, bytes));
+pub(crate) fn read(claims: &[Vec<u8>]) -> Result<Vec<RankFacts>> {
+    let claims = claims.iter().enumerate().map(|(rank, bytes)| RankFacts::from_bytes(rank, bytes));
     let claims: Vec<_> = claims.collect::<Result<_>>()?;
-    let version = |claim: &Claim| claim.version.clone();
+    let version = |claim: &RankFacts| claim.version.clone();
     let Some(first) = claims.first().map(version) else { return Ok(claims) };
     match claims.iter().position(|claim| claim.version != first) {
-        Some(rank) => Err(Failure::usage(format!(
+        Some(rank) => Err(CallFailure::usage(format!(
             "the version of symmetra is {first} on rank 0 and {} on rank {rank}",
             version(&claims[rank])
         ))),
@@ -86,9 +86,9 @@ pub(crate) fn read(claims: &[Vec<u8>]) -> Result<Vec<Claim>> {
 }
 
 /// Why the claims rule symmetra out; `None` if all conditions are met.
-pub(crate) fn objection(claims: &[Claim]) -> Option<String> {
+pub(crate) fn objection(claims: &[RankFacts]) -> Option<String> {
     let ranks = claims.len();
-    let with_rank = |what: &dyn Fn(&Claim) -> bool| claims.iter().position(what);
+    let with_rank = |what: &dyn Fn(&RankFacts) -> bool| claims.iter().position(what);
     let first = claims.first()?;
     if ranks > MOST_RANKS {
         return Some(format!("{ranks} ranks are more than {MOST_RANKS}"));
@@ -112,7 +112,7 @@ pub(crate) fn objection(claims: &[Claim]) -> Option<String> {
 ///
 /// # Errors
 /// A text that names two ranks and the variable.
-pub(crate) fn check_distinct(claims: &[Claim]) -> Result {
+pub(crate) fn check_distinct(claims: &[RankFacts]) -> Result {
     if claims.iter().any(|claim| claim.share || claim.uuid.is_empty()) {
         return Ok(());
     }
@@ -120,14 +120,14 @@ pub(crate) fn check_distinct(claims: &[Claim]) -> Result {
     for (rank, claim) in claims.iter().enumerate() {
         if let Some(earlier) = seen.insert(&claim.uuid, rank) {
             let text = format!("ranks {earlier} and {rank} have one GPU: SYMMETRA_NCCL_SHARE=1 allows that");
-            return Err(Failure::usage(text));
+            return Err(CallFailure::usage(text));
         }
     }
     Ok(())
 }
 
 /// Why this rank's GPU cannot reach the GPU of another rank. GPUs that this process does not see are not asked.
-pub(crate) fn unreachable(device: &Device, claims: &[Claim]) -> Result<Option<String>> {
+pub(crate) fn unreachable(device: &Device, claims: &[RankFacts]) -> Result<Option<String>> {
     if device.kind() != DeviceKind::Cuda {
         return Ok(None);
     }
@@ -145,6 +145,6 @@ pub(crate) fn unreachable(device: &Device, claims: &[Claim]) -> Result<Option<St
 }
 
 /// Whether some rank accepts no other library.
-pub(crate) fn only(claims: &[Claim]) -> bool {
+pub(crate) fn only(claims: &[RankFacts]) -> bool {
     claims.iter().any(|claim| claim.only)
 }

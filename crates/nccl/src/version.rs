@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use crate::error::{Failure, Result};
+use crate::error::{CallFailure, Result};
 use crate::real;
 use crate::variables::own;
 
@@ -33,6 +33,6 @@ pub(crate) fn reported() -> Result<c_int> {
     };
     number(text).filter(|number| forced || *number <= TESTED).ok_or_else(|| {
         let limit = "versions are like 2.27.5, at most 2.28.9; force:2.30.1 names a later one";
-        Failure::usage(format!("SYMMETRA_NCCL_VERSION is {value}: {limit}"))
+        CallFailure::usage(format!("SYMMETRA_NCCL_VERSION is {value}: {limit}"))
     })
 }

@@ -9,7 +9,7 @@ use symmetra::{Element, Narrow, Reduction};
 use crate::quantised::nearest;
 
 /// An element that can be drawn at random and reduced by the library's rules.
-pub trait Summand: Element + Wide {
+pub trait Summand: Element + WideElement {
     /// A random value. Floats have either sign and span twelve binary orders of magnitude, so that
     /// the order of a sum shows in its bits; integers are of any value, so that sums wrap.
     fn draw(random: &mut fastrand::Rng) -> Self;
@@ -111,7 +111,7 @@ integer!(i64, i64);
 integer!(u64, u64);
 
 /// An element as a number, for distances and examples.
-pub trait Wide: Copy {
+pub trait WideElement: Copy {
     /// Half the distance from 1 to the next number; 0 for integers, which are exact.
     const ROUNDOFF: f64;
     fn wide(self) -> f64;
@@ -121,7 +121,7 @@ pub trait Wide: Copy {
 
 macro_rules! wide {
     ($($element:ty, $roundoff:expr, $wide:expr, $whole:expr;)*) => {$(
-        impl Wide for $element {
+        impl WideElement for $element {
             const ROUNDOFF: f64 = $roundoff;
             fn wide(self) -> f64 {
                 $wide(self)

@@ -1,7 +1,7 @@
 //! The comparison of the outputs of norms with the reference.
 
 use super::element::Real;
-use super::quantised::{Bytes, Format, quantised};
+use super::quantised::{Format, QuantisedBytes, quantised};
 
 /// A byte that no result has, so that unwritten bytes are found.
 pub const UNWRITTEN: u8 = 0xa5;
@@ -27,7 +27,7 @@ pub fn unlike<T: Real>(found: &[T], right: &[T]) -> u64 {
 
 /// How many bytes of values and scales differ from those of normed rows of `width` elements. All bytes were
 /// [`UNWRITTEN`] before.
-pub fn wrong_codes<T: Real>(found: &Bytes, y: &[T], width: usize, form: Format) -> u64 {
+pub fn wrong_codes<T: Real>(found: &QuantisedBytes, y: &[T], width: usize, form: Format) -> u64 {
     let y: Vec<f32> = y.iter().map(|y| y.single()).collect();
     // No row of random values has an infinite factor.
     let right = quantised(&y, width, form, known(form), UNWRITTEN, |_| false);

@@ -82,7 +82,7 @@ impl FromStr for Format {
 
 /// The bytes of values and of scales.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Bytes {
+pub struct QuantisedBytes {
     pub values: Vec<u8>,
     pub scales: Vec<u8>,
 }
@@ -96,17 +96,17 @@ pub fn quantised(
     known: f32,
     before: u8,
     endless: impl Fn(usize) -> bool,
-) -> Bytes {
+) -> QuantisedBytes {
     let rows = y.len() / width;
     // Packed columns have zeros where there is no group.
     let before = if form.layout() == ScaleLayout::PackedColumns { 0 } else { before };
-    let mut found = Bytes { values: Vec::new(), scales: vec![before; form.scales_bytes(rows, width)] };
+    let mut found = QuantisedBytes { values: Vec::new(), scales: vec![before; form.scales_bytes(rows, width)] };
     let elems = match form {
         Format::Scaled(Quantisation::PerGroup { elems, .. } | Quantisation::Mx { elems, .. }) => elems,
         Format::Scaled(Quantisation::Nvfp4 { .. }) => 16,
         _ => width,
     };
-    let place = Place { rows, groups: width.div_ceil(elems) };
+    let place = ScalePlace { rows, groups: width.div_ceil(elems) };
     for (row, values) in y.chunks(width).enumerate() {
         let mut codes = Vec::new();
         for (group, values) in values.chunks(elems).enumerate() {
@@ -161,12 +161,12 @@ fn scale(form: Format, largest: f32, known: f32) -> (f32, Vec<u8>) {
 }
 
 /// Where scales are.
-struct Place {
+struct ScalePlace {
     rows: usize,
     groups: usize,
 }
 
-impl Place {
+impl ScalePlace {
     fn of(&self, layout: ScaleLayout, row: usize, group: usize) -> usize {
         let words = self.groups.div_ceil(4);
         match layout {

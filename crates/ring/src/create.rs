@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::member::Member;
+use super::member::RingMember;
 use super::zeromq::Keys;
 use super::zmq_reader::ZmqReader;
-use super::zmq_writer::{Address, ZmqWriter};
+use super::zmq_writer::{ZmqAddress, ZmqWriter};
 use super::{BroadcastRing, Invitation, Overflow, Reader, RingConfig, Writer};
 use symmetra::bootstrap::Bootstrap;
 use symmetra::internal::{Agreed, Mesh, boot_id, check_agreed, check_complaints, tell, until};
@@ -15,7 +15,7 @@ use symmetra::{Error, Group, Result};
 
 /// A rank's first message.
 #[derive(Serialize, Deserialize)]
-struct Hello {
+struct RingHello {
     /// Why the rank cannot take part.
     error: Option<String>,
     /// Settings that must be equal on all ranks, by name.
@@ -30,7 +30,7 @@ struct Hello {
 struct Note {
     error: Option<String>,
     /// Where the writer listens.
-    address: Option<Address>,
+    address: Option<ZmqAddress>,
     /// The public key of a reader.
     key: Option<String>,
 }
@@ -46,7 +46,7 @@ impl BroadcastRing {
     /// this machine has no libzmq.
     pub fn create(bootstrap: &mut dyn Bootstrap, config: RingConfig) -> Result<Self> {
         let deadline = until(config.limit());
-        let meeting = Meeting::of(bootstrap, &config, false, deadline)?;
+        let meeting = RingMeeting::of(bootstrap, &config, false, deadline)?;
         let mesh = meeting.mesh(bootstrap);
         meeting.finish(bootstrap, mesh)
     }
@@ -60,7 +60,7 @@ impl BroadcastRing {
     pub fn create_in(group: &Group, config: RingConfig) -> Result<Self> {
         let deadline = until(config.limit());
         group.exchange(|mesh, _| {
-            let meeting = Meeting::of(mesh, &config, false, deadline)?;
+            let meeting = RingMeeting::of(mesh, &config, false, deadline)?;
             let near = mesh.split(meeting.is_near().then_some(&meeting.near), deadline)?;
             meeting.finish(mesh, Ok(near))
         })
@@ -79,7 +79,7 @@ impl BroadcastRing {
         hand_over: impl FnOnce(Invitation) -> Result<()>,
     ) -> Result<()> {
         let deadline = until(config.limit());
-        let meeting = Meeting::of(bootstrap, &config, true, deadline)?;
+        let meeting = RingMeeting::of(bootstrap, &config, true, deadline)?;
         let mesh = meeting.mesh(bootstrap);
         let keys = mesh.and_then(|_| Keys::new());
         let note = Note { key: keys.as_ref().ok().map(|keys| keys.public.clone()), ..Note::default() };
@@ -104,7 +104,7 @@ impl BroadcastRing {
 }
 
 /// The facts that all ranks know after their first messages.
-struct Meeting<'a> {
+struct RingMeeting<'a> {
     config: &'a RingConfig,
     deadline: Instant,
     rank: usize,
@@ -113,13 +113,14 @@ struct Meeting<'a> {
     far: Vec<usize>,
 }
 
-impl<'a> Meeting<'a> {
+impl<'a> RingMeeting<'a> {
     /// Compares settings.
     fn of(bootstrap: &mut dyn Bootstrap, config: &'a RingConfig, guest: bool, deadline: Instant) -> Result<Self> {
         let (rank, world_size) = (bootstrap.rank(), bootstrap.world_size());
         let fit = config.validate(world_size);
         let error = fit.as_ref().err().map(ToString::to_string);
-        let hello = Hello { error, agreed: config.agreed(), host: config.host.clone().unwrap_or_else(boot_id), guest };
+        let hello =
+            RingHello { error, agreed: config.agreed(), host: config.host.clone().unwrap_or_else(boot_id), guest };
         let hellos = tell(bootstrap, "to make a metadata ring", &hello, deadline)?;
         fit?;
         check_complaints(rank, hellos.iter().map(|hello| hello.error.as_ref()))?;
@@ -150,7 +151,7 @@ impl<'a> Meeting<'a> {
 
     /// Connects the ranks of the writer's host. Other ranks get no mesh and only take part in the same exchanges.
     fn mesh(&self, bootstrap: &mut dyn Bootstrap) -> Result<Option<Mesh>> {
-        let mut near = Near { bootstrap, ranks: &self.near, rounds: 0, failure: None };
+        let mut near = NearBootstrap { bootstrap, ranks: &self.near, rounds: 0, failure: None };
         let mesh = if self.is_near() { Mesh::open(&mut near, self.deadline).map(Some) } else { Ok(None) };
         // An error of the bootstrap already names ranks by their numbers in the world.
         let mesh = mesh.map_err(|error| near.failure.take().unwrap_or_else(|| error.of_members(&self.near)));
@@ -165,7 +166,9 @@ impl<'a> Meeting<'a> {
     /// Joins the shared memory, opens what ZeroMQ needs, and joins.
     fn finish(&self, bootstrap: &mut dyn Bootstrap, mesh: Result<Option<Mesh>>) -> Result<BroadcastRing> {
         let (config, deadline) = (self.config, self.deadline);
-        let take = |mesh| Member::take(mesh, self.near.clone(), config, deadline);
+        // Every rank of the writer's host below the writer is a party before the writer.
+        let writer = self.near.iter().take_while(|rank| **rank != config.writer).count();
+        let take = |mesh| RingMember::take(mesh, self.near.clone(), writer, config, deadline);
         let member = mesh.and_then(|mesh| mesh.map(take).transpose().map_err(|error| error.of_members(&self.near)));
         let keys = member.and_then(|member| {
             let keys = (self.by_zeromq() && !self.is_writer()).then(Keys::new).transpose()?;
@@ -218,7 +221,7 @@ impl<'a> Meeting<'a> {
     }
 
     /// Where the writer listens.
-    fn address<'n>(&self, notes: &'n [Note]) -> Result<&'n Address> {
+    fn address<'n>(&self, notes: &'n [Note]) -> Result<&'n ZmqAddress> {
         let address = notes.get(self.config.writer).and_then(|note| note.address.as_ref());
         address.ok_or_else(|| Error::bootstrap(format!("rank {}, the writer, sent no address", self.config.writer)))
     }
@@ -229,7 +232,7 @@ const MESH_ROUNDS: usize = 2;
 
 /// The ranks of one host as a world of their own. The ranks of other hosts have to make as many
 /// all-gathers.
-struct Near<'a> {
+struct NearBootstrap<'a> {
     bootstrap: &'a mut dyn Bootstrap,
     ranks: &'a [usize],
     rounds: usize,
@@ -237,7 +240,7 @@ struct Near<'a> {
     failure: Option<Error>,
 }
 
-impl Bootstrap for Near<'_> {
+impl Bootstrap for NearBootstrap<'_> {
     fn rank(&self) -> usize {
         let own = self.bootstrap.rank();
         self.ranks.iter().position(|rank| *rank == own).unwrap_or(self.ranks.len())

@@ -5,15 +5,15 @@
 //! | 0 | [`FutexEvent`] `news`, for readers |
 //! | 128 | [`FutexEvent`] `room`, for the writer |
 //! | 256 | [`Losses`]: u32, how many; u32, the rank that the writer gave up, plus one |
-//! | 384 | [`Party`], one a party: life, process number, place among the lost, the rank that it missed, plus one |
-//! | then | [`Cursor`], one a party: u32, the chunk it reads next |
+//! | 384 | [`PartyState`], one a party: life, process number, place among the lost, the rank that it missed, plus one |
+//! | then | [`CursorState`], one a party: u32, the chunk it reads next |
 //! | then | [`Slot`], one a slot: stamp, kind, bytes of the chunk, bytes of the message |
 //! | next multiple of 4096 | the chunks, each a multiple of 128 bytes apart |
 //!
 //! Every entry is 128 bytes: two lines, since processors fetch lines in pairs.
 //!
 //! Invariants. *Liveness*: a mapping lives as long as its `Mapping`, and the memfd is sealed against
-//! shrinking. *Bounds*: offsets come from one [`Layout`], whose size the descriptor was checked to have.
+//! shrinking. *Bounds*: offsets come from one [`RingLayout`], whose size the descriptor was checked to have.
 //! *Exclusion*: everything but the chunks is atomic; the protocol orders all accesses to a chunk.
 #![allow(unsafe_code)]
 
@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::futex_event::FutexEvent;
-use super::protocol::{Board, Cursor, Losses, Party, Slot};
+use super::protocol::{Board, CursorState, Losses, PartyState, Slot};
 use symmetra::{Error, Result};
 
 const LINE_BYTES: usize = 128;
@@ -37,20 +37,22 @@ const PARTIES: usize = 384;
 
 const _: () = {
     assert!(
-        size_of::<FutexEvent>() == LINE_BYTES && size_of::<Losses>() == LINE_BYTES && size_of::<Party>() == LINE_BYTES
+        size_of::<FutexEvent>() == LINE_BYTES
+            && size_of::<Losses>() == LINE_BYTES
+            && size_of::<PartyState>() == LINE_BYTES
     );
-    assert!(size_of::<Cursor>() == LINE_BYTES && size_of::<Slot>() == LINE_BYTES);
+    assert!(size_of::<CursorState>() == LINE_BYTES && size_of::<Slot>() == LINE_BYTES);
 };
 
 /// Where everything is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Layout {
+pub(super) struct RingLayout {
     pub(super) parties: usize,
     pub(super) slots: usize,
     pub(super) chunk_bytes: usize,
 }
 
-impl Layout {
+impl RingLayout {
     fn cursors(&self) -> usize {
         PARTIES + self.parties * LINE_BYTES
     }
@@ -73,17 +75,17 @@ impl Layout {
 }
 
 /// The ring's memory, mapped.
-pub(super) struct Mapping {
+pub(super) struct RingMapping {
     address: NonNull<u8>,
-    layout: Layout,
+    layout: RingLayout,
     fd: OwnedFd,
 }
 
 // SAFETY: shared memory that any thread may address; the protocol orders accesses to chunks, whichever thread makes
 // them.
-unsafe impl Send for Mapping {}
+unsafe impl Send for RingMapping {}
 // SAFETY: through `&Mapping` alone only atomics are touched; chunks need unsafe functions.
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for RingMapping {}
 
 /// A descriptor to give to the others: of memory that is still empty.
 pub(super) fn descriptor() -> Result<OwnedFd> {
@@ -94,9 +96,9 @@ fn system(doing: &'static str) -> impl Fn(Errno) -> Error {
     move |errno| Error::system(format_args!("{doing} of a ring"), &errno.into())
 }
 
-impl Mapping {
+impl RingMapping {
     /// New memory: all zero, of a size that cannot change.
-    pub(super) fn create(layout: Layout) -> Result<Self> {
+    pub(super) fn create(layout: RingLayout) -> Result<Self> {
         let fd = descriptor()?;
         ftruncate(&fd, layout.bytes() as u64).map_err(system("ftruncate"))?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
@@ -105,7 +107,7 @@ impl Mapping {
     }
 
     /// The memory another party made.
-    pub(super) fn map(fd: OwnedFd, layout: Layout) -> Result<Self> {
+    pub(super) fn map(fd: OwnedFd, layout: RingLayout) -> Result<Self> {
         let bytes = fstat(&fd).map_err(system("fstat"))?.st_size;
         let sealed = fcntl_get_seals(&fd).map_err(system("read the seals"))?.contains(SealFlags::SHRINK);
         if bytes != layout.bytes() as i64 || !sealed {
@@ -123,12 +125,12 @@ impl Mapping {
         self.fd.as_fd()
     }
 
-    pub(super) fn layout(&self) -> Layout {
+    pub(super) fn layout(&self) -> RingLayout {
         self.layout
     }
 
     pub(super) fn board(&self) -> Board<'_> {
-        let Layout { parties, slots, .. } = self.layout;
+        let RingLayout { parties, slots, .. } = self.layout;
         Board {
             // SAFETY: within the layout, aligned, atomic throughout, mapped for as long as `self`; any bits are valid.
             news: unsafe { self.at(NEWS).cast::<FutexEvent>().as_ref() },
@@ -137,10 +139,10 @@ impl Mapping {
             // SAFETY: as above.
             losses: unsafe { self.at(LOSSES).cast::<Losses>().as_ref() },
             // SAFETY: as above; this many entries follow each other.
-            parties: unsafe { NonNull::slice_from_raw_parts(self.at(PARTIES).cast::<Party>(), parties).as_ref() },
+            parties: unsafe { NonNull::slice_from_raw_parts(self.at(PARTIES).cast::<PartyState>(), parties).as_ref() },
             // SAFETY: as above.
             cursors: unsafe {
-                NonNull::slice_from_raw_parts(self.at(self.layout.cursors()).cast::<Cursor>(), parties).as_ref()
+                NonNull::slice_from_raw_parts(self.at(self.layout.cursors()).cast::<CursorState>(), parties).as_ref()
             },
             // SAFETY: as above.
             slots: unsafe {
@@ -160,7 +162,7 @@ impl Mapping {
     /// # Errors
     /// [`Error::Internal`] for a slot that the ring does not have, and for more bytes than a chunk has.
     fn chunk(&self, slot: usize, bytes: usize) -> Result<NonNull<u8>> {
-        let Layout { slots, chunk_bytes, .. } = self.layout;
+        let RingLayout { slots, chunk_bytes, .. } = self.layout;
         if slot >= slots || bytes > chunk_bytes {
             let has = format!("a ring of {slots} slots of {chunk_bytes} bytes");
             return Err(Error::internal(format!("{bytes} bytes of slot {slot} were asked for of {has}")));
@@ -198,7 +200,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for RingMapping {
     fn drop(&mut self) {
         // SAFETY: `map` mapped exactly this, and no reference outlives `self`.
         let _ = unsafe { munmap(self.address.as_ptr().cast(), self.layout.bytes()) };

@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::RingConfig;
-use super::mapping::{Layout, Mapping, descriptor};
-use super::protocol::{Board, Life};
+use super::mapping::{RingLayout, RingMapping, descriptor};
+use super::protocol::{Board, MemberLife};
 use symmetra::bootstrap::Bootstrap;
 use symmetra::internal::{Maker, Mesh, Monitor};
 use symmetra::{Error, Operation, Result};
 
 /// The drop marks this member as gone for the other members. In a forked child the drop does nothing.
-pub(super) struct Member {
+pub(super) struct RingMember {
     maker: Maker,
-    mapping: Arc<Mapping>,
+    mapping: Arc<RingMapping>,
     /// Rank of every party.
     ranks: Vec<usize>,
     party: usize,
@@ -23,14 +23,18 @@ pub(super) struct Member {
     _mesh: Mesh,
 }
 
-impl Member {
-    /// Shares the writer's memory with every rank of `mesh`, whose ranks in the world are `ranks`.
+impl RingMember {
+    /// Shares the memory of rank `writer` of `mesh` with every rank of `mesh`, whose ranks in the world are `ranks`.
     /// Collective over the mesh; blocks.
-    pub(super) fn take(mut mesh: Mesh, ranks: Vec<usize>, config: &RingConfig, deadline: Instant) -> Result<Self> {
+    pub(super) fn take(
+        mut mesh: Mesh,
+        ranks: Vec<usize>,
+        writer: usize,
+        config: &RingConfig,
+        deadline: Instant,
+    ) -> Result<Self> {
         let party = mesh.rank();
-        let writer = ranks.iter().position(|rank| *rank == config.writer);
-        let writer = writer.ok_or_else(|| Error::internal("no writer on its host"))?;
-        let layout = Layout { parties: ranks.len(), slots: config.slots, chunk_bytes: config.chunk_bytes };
+        let layout = RingLayout { parties: ranks.len(), slots: config.slots, chunk_bytes: config.chunk_bytes };
 
         let own = if party == writer { create(layout, config.first_chunk).map(Some) } else { Ok(None) };
         let own = mesh.agree("create the memory of a ring", own, deadline)?;
@@ -43,19 +47,19 @@ impl Member {
         let mut fds = mesh.all_gather_fds(std::os::fd::AsFd::as_fd(&fd), deadline)?;
         let mapping = match (own, fds.get_mut(writer).and_then(Option::take)) {
             (Some(mapping), _) => Ok(mapping),
-            (None, Some(fd)) => Mapping::map(fd, layout),
-            (None, None) => Err(Error::internal("the writer gave no descriptor")),
+            (None, Some(fd)) => RingMapping::map(fd, layout),
+            (None, None) => Err(Error::Peer { rank: writer, message: "it sent no file descriptor".into() }),
         };
         let mapping = Arc::new(mesh.agree("map the memory of a ring", mapping, deadline)?);
 
         mapping.board().join(party, std::process::id());
         let watched = Arc::clone(&mapping);
-        let monitor = Monitor::start(&mesh, move |lost| watched.board().lose(lost, Life::Dead), || ());
+        let monitor = Monitor::start(&mesh, move |lost| watched.board().lose(lost, MemberLife::Dead), || ());
         let monitor = mesh.agree("watch the other ranks", monitor, deadline)?;
         Ok(Self { maker: Maker::this(), mapping, ranks, party, writer, _monitor: monitor, _mesh: mesh })
     }
 
-    pub(super) fn mapping(&self) -> &Mapping {
+    pub(super) fn mapping(&self) -> &RingMapping {
         &self.mapping
     }
 
@@ -82,13 +86,13 @@ impl Member {
     /// The state of a party in words; `doing` describes what the party does if it lives.
     pub(super) fn state(&self, party: usize, doing: &str) -> String {
         match self.board().life(party) {
-            Life::Alive => format!("it is alive, process {}, {doing}", self.board().process(party)),
+            MemberLife::Alive => format!("it is alive, process {}, {doing}", self.board().process(party)),
             life => ending(life).to_owned(),
         }
     }
 
     /// Notifies the other parties how this party ends.
-    pub(super) fn leave(&self, how: Life) {
+    pub(super) fn leave(&self, how: MemberLife) {
         self.board().lose(self.party, how);
     }
 
@@ -101,14 +105,14 @@ impl Member {
 
     /// The error that the writer ended `how`, on a reader that has taken `messages` messages. If the writer gave
     /// up another rank, the error names that rank.
-    pub(super) fn ended(&self, how: Life, messages: u64) -> Error {
+    pub(super) fn ended(&self, how: MemberLife, messages: u64) -> Error {
         let (board, writer) = (self.board(), self.rank_of(self.writer));
         let own = self.rank_of(self.party);
         match board.given_up() {
             Some(rank) if rank != own => {
                 let party = self.party_of(rank);
                 let state = party.map_or("it is on another host".to_owned(), |party| {
-                    let pace = if board.life(party) == Life::Alive { ", but was too slow" } else { "" };
+                    let pace = if board.life(party) == MemberLife::Alive { ", but was too slow" } else { "" };
                     format!("{}, process {}{pace}", ending(board.life(party)), board.process(party))
                 });
                 given_up(rank, &state, writer, messages)
@@ -128,27 +132,27 @@ impl Member {
     }
 }
 
-impl Drop for Member {
+impl Drop for RingMember {
     fn drop(&mut self) {
         if self.maker.is_here() {
-            self.leave(Life::Left);
+            self.leave(MemberLife::Left);
         }
     }
 }
 
-fn create(layout: Layout, first: u32) -> Result<Mapping> {
-    let mapping = Mapping::create(layout)?;
+fn create(layout: RingLayout, first: u32) -> Result<RingMapping> {
+    let mapping = RingMapping::create(layout)?;
     mapping.board().begin(first);
     Ok(mapping)
 }
 
-pub(super) fn ending(life: Life) -> &'static str {
+pub(super) fn ending(life: MemberLife) -> &'static str {
     match life {
-        Life::Absent => "it never joined",
-        Life::Alive => "it is alive",
-        Life::Left => "it left the ring",
-        Life::Dead => "it died",
-        Life::GaveUp => "it gave up in the middle of a message",
+        MemberLife::Absent => "it never joined",
+        MemberLife::Alive => "it is alive",
+        MemberLife::Left => "it left the ring",
+        MemberLife::Dead => "it died",
+        MemberLife::GaveUp => "it gave up in the middle of a message",
     }
 }
 

@@ -17,7 +17,7 @@ use super::futex_event::FutexEvent;
 /// The state of a party.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(super) enum Life {
+pub(super) enum MemberLife {
     /// The party has not come yet.
     Absent = 0,
     Alive = 1,
@@ -29,7 +29,7 @@ pub(super) enum Life {
     GaveUp = 4,
 }
 
-impl Life {
+impl MemberLife {
     fn from_word(word: u32) -> Self {
         match word {
             1 => Self::Alive,
@@ -44,7 +44,7 @@ impl Life {
 /// The state that other parties read. All zero is absent.
 #[repr(C, align(128))]
 #[derive(Default)]
-pub(super) struct Party {
+pub(super) struct PartyState {
     life: AtomicU32,
     /// Process number, for messages.
     process: AtomicU32,
@@ -57,7 +57,7 @@ pub(super) struct Party {
 /// The number of the chunk that a reader reads next.
 #[repr(C, align(128))]
 #[derive(Default)]
-pub(super) struct Cursor(AtomicU32);
+pub(super) struct CursorState(AtomicU32);
 
 /// The parties that are lost.
 #[repr(C, align(128))]
@@ -81,7 +81,7 @@ pub(super) struct Slot {
 
 /// How a chunk belongs to its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ChunkKind {
     /// The rest of the message, or all of it.
     Last,
     /// More chunks of the message follow.
@@ -92,8 +92,8 @@ pub(super) enum Kind {
 
 /// A chunk without its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Head {
-    pub(super) kind: Kind,
+pub(super) struct ChunkHead {
+    pub(super) kind: ChunkKind,
     pub(super) chunk_bytes: u64,
     pub(super) message_bytes: u64,
 }
@@ -107,8 +107,8 @@ pub(super) struct Board<'a> {
     /// Notified when a reader is done with a chunk, and when a party is lost.
     pub(super) room: &'a FutexEvent,
     pub(super) losses: &'a Losses,
-    pub(super) parties: &'a [Party],
-    pub(super) cursors: &'a [Cursor],
+    pub(super) parties: &'a [PartyState],
+    pub(super) cursors: &'a [CursorState],
     pub(super) slots: &'a [Slot],
 }
 
@@ -126,13 +126,13 @@ impl Board<'_> {
     /// Marks a party as alive.
     pub(super) fn join(&self, party: usize, process: u32) {
         self.parties[party].process.store(process, Ordering::Relaxed);
-        self.parties[party].life.store(Life::Alive as u32, Ordering::Release);
+        self.parties[party].life.store(MemberLife::Alive as u32, Ordering::Release);
     }
 
     /// Marks a party as ended. The first mark stays.
-    pub(super) fn lose(&self, party: usize, how: Life) {
+    pub(super) fn lose(&self, party: usize, how: MemberLife) {
         let life = &self.parties[party].life;
-        let alive = [Life::Alive as u32, Life::Absent as u32];
+        let alive = [MemberLife::Alive as u32, MemberLife::Absent as u32];
         let changed = |was| life.compare_exchange(was, how as u32, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if alive.into_iter().any(changed) {
             let before = self.losses.count.fetch_add(1, Ordering::Release);
@@ -162,8 +162,8 @@ impl Board<'_> {
         rank_of(self.parties[party].missed.load(Ordering::Acquire))
     }
 
-    pub(super) fn life(&self, party: usize) -> Life {
-        Life::from_word(self.parties[party].life.load(Ordering::Acquire))
+    pub(super) fn life(&self, party: usize) -> MemberLife {
+        MemberLife::from_word(self.parties[party].life.load(Ordering::Acquire))
     }
 
     pub(super) fn process(&self, party: usize) -> u32 {
@@ -177,7 +177,7 @@ impl Board<'_> {
 
     /// The first party other than the writer that died.
     pub(super) fn dead(&self, writer: usize) -> Option<usize> {
-        (0..self.parties.len()).filter(|party| *party != writer).find(|party| self.life(*party) == Life::Dead)
+        (0..self.parties.len()).filter(|party| *party != writer).find(|party| self.life(*party) == MemberLife::Dead)
     }
 
     /// The party other than the writer that left or died before all others; costs one load if no party is lost.
@@ -185,7 +185,8 @@ impl Board<'_> {
         if self.losses.count.load(Ordering::Acquire) == 0 {
             return None;
         }
-        let gone = |party: &usize| matches!(self.life(*party), Life::Left | Life::Dead | Life::GaveUp);
+        let gone =
+            |party: &usize| matches!(self.life(*party), MemberLife::Left | MemberLife::Dead | MemberLife::GaveUp);
         let all_gone = (0..self.parties.len()).filter(|party| *party != writer).filter(gone);
         // A party that is about to note its number counts as the last one.
         all_gone.min_by_key(|party| self.parties[*party].order.load(Ordering::Acquire).wrapping_sub(1))
@@ -255,7 +256,7 @@ impl WriteCursor {
     }
 
     /// Hands the claimed slot, filled, to the readers.
-    pub(super) fn publish(&mut self, board: &Board<'_>, head: Head) {
+    pub(super) fn publish(&mut self, board: &Board<'_>, head: ChunkHead) {
         let slot = &board.slots[self.slot];
         slot.kind.store(head.kind as u32, Ordering::Relaxed);
         slot.chunk_bytes.store(head.chunk_bytes, Ordering::Relaxed);
@@ -290,12 +291,12 @@ impl ReadCursor {
     }
 
     /// The next chunk and its slot, or how the writer ended if it wrote no next chunk.
-    pub(super) fn poll(&self, board: &Board<'_>) -> Option<Result<(Head, usize), Life>> {
+    pub(super) fn poll(&self, board: &Board<'_>) -> Option<Result<(ChunkHead, usize), MemberLife>> {
         if let Some(found) = self.arrived(board) {
             return Some(Ok(found));
         }
         match board.life(self.writer) {
-            Life::Alive | Life::Absent => None,
+            MemberLife::Alive | MemberLife::Absent => None,
             // The writer writes its chunks before its end, so a chunk that it wrote is visible now.
             life => Some(self.arrived(board).ok_or(life)),
         }
@@ -306,20 +307,20 @@ impl ReadCursor {
         furthest_behind(board, self.next, [self.writer, self.party])
     }
 
-    fn arrived(&self, board: &Board<'_>) -> Option<(Head, usize)> {
+    fn arrived(&self, board: &Board<'_>) -> Option<(ChunkHead, usize)> {
         let slot = &board.slots[self.slot];
         let stamp = slot.stamp.load(Ordering::Acquire);
         if (stamp.wrapping_sub(self.next) as i32) < 1 {
             return None;
         }
         let kind = match slot.kind.load(Ordering::Relaxed) {
-            0 => Kind::Last,
-            1 => Kind::Part,
-            _ => Kind::Elsewhere,
+            0 => ChunkKind::Last,
+            1 => ChunkKind::Part,
+            _ => ChunkKind::Elsewhere,
         };
         let chunk_bytes = slot.chunk_bytes.load(Ordering::Relaxed);
         let message_bytes = slot.message_bytes.load(Ordering::Relaxed);
-        Some((Head { kind, chunk_bytes, message_bytes }, self.slot))
+        Some((ChunkHead { kind, chunk_bytes, message_bytes }, self.slot))
     }
 
     /// Gives back the slot of the polled chunk.

@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 
 use super::RingConfig;
 use super::backoff::Backoff;
-use super::member::Member;
-use super::protocol::{Head, Kind, ReadCursor};
+use super::member::RingMember;
+use super::protocol::{ChunkHead, ChunkKind, ReadCursor};
 use super::zmq_reader::ZmqReader;
 use symmetra::internal::{Maker, decode, until};
 use symmetra::{Error, Result};
@@ -20,7 +20,7 @@ use symmetra::{Error, Result};
 /// every use fails with [`Error::Unsupported`], and dropping it does nothing.
 pub struct Reader {
     maker: Maker,
-    source: Source,
+    source: MessageSource,
     steady: Duration,
     /// Messages so far.
     received: u64,
@@ -29,26 +29,32 @@ pub struct Reader {
 }
 
 /// Where messages come from.
-enum Source {
+enum MessageSource {
     /// The writer's memory.
-    Near(Box<Near>),
+    NearReader(Box<NearReader>),
     /// The writer's host.
     Far(ZmqReader),
 }
 
 impl Reader {
-    pub(super) fn near(member: Member, zmq_reader: Option<ZmqReader>, config: &RingConfig) -> Self {
+    pub(super) fn near(member: RingMember, zmq_reader: Option<ZmqReader>, config: &RingConfig) -> Self {
         let cursor = ReadCursor::new(member.party(), member.writer(), config.first_chunk);
-        let near =
-            Near { zmq_reader, member, cursor, backoff: Backoff::new(config.spin), partial: false, in_vain: false };
-        Self::of(Source::Near(Box::new(near)), config)
+        let near = NearReader {
+            zmq_reader,
+            member,
+            cursor,
+            backoff: Backoff::new(config.spin),
+            partial: false,
+            in_vain: false,
+        };
+        Self::of(MessageSource::NearReader(Box::new(near)), config)
     }
 
     pub(super) fn far(zmq_reader: ZmqReader, config: &RingConfig) -> Self {
-        Self::of(Source::Far(zmq_reader), config)
+        Self::of(MessageSource::Far(zmq_reader), config)
     }
 
-    fn of(source: Source, config: &RingConfig) -> Self {
+    fn of(source: MessageSource, config: &RingConfig) -> Self {
         Self { maker: Maker::this(), source, steady: config.steady, received: 0, message: Vec::new() }
     }
 
@@ -71,8 +77,8 @@ impl Reader {
     pub fn receive_by(&mut self, deadline: Instant) -> Result<&[u8]> {
         self.maker.check("a reader of a ring")?;
         match &mut self.source {
-            Source::Near(near) => near.receive(self.received, &mut self.message, deadline)?,
-            Source::Far(zmq_reader) => by_zeromq(zmq_reader, self.received, &mut self.message, deadline)?,
+            MessageSource::NearReader(near) => near.receive(self.received, &mut self.message, deadline)?,
+            MessageSource::Far(zmq_reader) => by_zeromq(zmq_reader, self.received, &mut self.message, deadline)?,
         }
         self.received += 1;
         Ok(&self.message)
@@ -100,9 +106,9 @@ impl Reader {
 }
 
 /// A reader on the writer's host.
-struct Near {
+struct NearReader {
     zmq_reader: Option<ZmqReader>,
-    member: Member,
+    member: RingMember,
     cursor: ReadCursor,
     backoff: Backoff,
     /// Whether a part of the next message was taken.
@@ -111,7 +117,7 @@ struct Near {
     in_vain: bool,
 }
 
-impl Near {
+impl NearReader {
     /// Takes chunks until message `number` is complete. Chunks that arrived before an error are kept.
     fn receive(&mut self, number: u64, message: &mut Vec<u8>, deadline: Instant) -> Result<()> {
         loop {
@@ -126,18 +132,18 @@ impl Near {
             }
             let (head, slot) = waited?;
             match (head.kind, &mut self.zmq_reader) {
-                (Kind::Elsewhere, Some(zmq_reader)) => by_zeromq(zmq_reader, number, message, deadline)?,
+                (ChunkKind::Elsewhere, Some(zmq_reader)) => by_zeromq(zmq_reader, number, message, deadline)?,
                 _ => self.take(head, slot, message)?,
             }
             self.cursor.release(&self.member.board());
-            self.partial = head.kind == Kind::Part;
+            self.partial = head.kind == ChunkKind::Part;
             if !self.partial {
                 return Ok(());
             }
         }
     }
 
-    fn wait(&mut self, number: u64, deadline: Instant) -> Result<(Head, usize)> {
+    fn wait(&mut self, number: u64, deadline: Instant) -> Result<(ChunkHead, usize)> {
         let (member, cursor) = (&self.member, &self.cursor);
         let board = member.board();
         let start = Instant::now();
@@ -158,16 +164,12 @@ impl Near {
     }
 
     /// Copies a chunk to the end of the message.
-    fn take(&self, head: Head, slot: usize, message: &mut Vec<u8>) -> Result<()> {
-        let limit = self.member.mapping().layout().chunk_bytes;
-        let fits = usize::try_from(head.chunk_bytes).ok().filter(|bytes| *bytes <= limit);
-        let Some(bytes) = fits else {
-            let message = format!("the ring holds a chunk of {} bytes, but chunks have {limit}", head.chunk_bytes);
-            return Err(Error::internal(message));
-        };
+    fn take(&self, head: ChunkHead, slot: usize, message: &mut Vec<u8>) -> Result<()> {
+        let [bytes, message_bytes] =
+            [head.chunk_bytes, head.message_bytes].map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         if !self.partial {
             message.clear();
-            reserve(message, usize::try_from(head.message_bytes).unwrap_or(usize::MAX))?;
+            reserve(message, message_bytes)?;
         }
         // SAFETY: this reader polled the slot and has not released it.
         unsafe { self.member.mapping().append(slot, bytes, message) }
@@ -180,8 +182,8 @@ impl Drop for Reader {
             return;
         }
         let zmq_reader = match &self.source {
-            Source::Far(zmq_reader) => Some(zmq_reader),
-            Source::Near(near) => near.zmq_reader.as_ref(),
+            MessageSource::Far(zmq_reader) => Some(zmq_reader),
+            MessageSource::NearReader(near) => near.zmq_reader.as_ref(),
         };
         if let Some(zmq_reader) = zmq_reader {
             zmq_reader.leave();
@@ -191,10 +193,7 @@ impl Drop for Reader {
 
 /// Takes message `number` as it came by ZeroMQ.
 fn by_zeromq(zmq_reader: &mut ZmqReader, number: u64, message: &mut Vec<u8>, deadline: Instant) -> Result<()> {
-    let (theirs, payload) = zmq_reader.receive(deadline)?;
-    if theirs != number {
-        return Err(Error::internal(format!("message {theirs} came by ZeroMQ instead of message {number}")));
-    }
+    let payload = zmq_reader.receive(number, deadline)?;
     message.clear();
     reserve(message, payload.bytes().len())?;
     message.extend_from_slice(payload.bytes());

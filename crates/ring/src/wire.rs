@@ -2,9 +2,9 @@
 //!
 //! The writer is a ROUTER with CURVE, each reader a DEALER with a key pair of its own. The writer knows the public key
 //! of every reader and identifies the rank by it. A message of ZeroMQ is a head, and for
-//! [`Kind::Message`] a second frame, the payload. A writer's [`Kind::Leave`] has a second frame if the writer ends
+//! [`NoteKind::Message`] a second frame, the payload. A writer's [`NoteKind::Leave`] has a second frame if the writer ends
 //! because it gave up a reader: the reader's rank in 8 bytes, then the reader's state in UTF-8. A reader's
-//! [`Kind::Leave`] has a second frame if its last wait was in vain: the writer's rank, then the writer's state. A head
+//! [`NoteKind::Leave`] has a second frame if its last wait was in vain: the writer's rank, then the writer's state. A head
 //! has 16 bytes, numbers little-endian:
 //!
 //! | bytes | holds |
@@ -29,7 +29,7 @@
 /// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
-pub(super) enum Kind {
+pub(super) enum NoteKind {
     Join = 1,
     Ready = 2,
     Message = 3,
@@ -38,19 +38,20 @@ pub(super) enum Kind {
     Leave = 6,
 }
 
-const KINDS: [Kind; 6] = [Kind::Join, Kind::Ready, Kind::Message, Kind::Taken, Kind::Here, Kind::Leave];
+const KINDS: [NoteKind; 6] =
+    [NoteKind::Join, NoteKind::Ready, NoteKind::Message, NoteKind::Taken, NoteKind::Here, NoteKind::Leave];
 const MAGIC: [u8; 4] = *b"SYMB";
 const VERSION: u16 = 1;
 const HEAD_BYTES: usize = 16;
 
 /// The first frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Head {
-    pub(super) kind: Kind,
+pub(super) struct NoteHead {
+    pub(super) kind: NoteKind,
     pub(super) number: u64,
 }
 
-impl Head {
+impl NoteHead {
     pub(super) fn encode(self) -> [u8; HEAD_BYTES] {
         let mut bytes = [0; HEAD_BYTES];
         bytes[0..4].copy_from_slice(&MAGIC);

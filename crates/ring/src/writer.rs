@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::backoff::Backoff;
-use super::member::Member;
-use super::protocol::{Blocked, Head, Kind, Life, WriteCursor};
+use super::member::RingMember;
+use super::protocol::{Blocked, ChunkHead, ChunkKind, MemberLife, WriteCursor};
 use super::wire::GivenUp;
 use super::zmq_writer::ZmqWriter;
 use super::{Overflow, RingConfig};
@@ -67,7 +67,7 @@ pub struct Writer {
     maker: Maker,
     // Dropped first: readers are notified by ZeroMQ that the ring ends before this party leaves.
     zmq_writer: Option<ZmqWriter>,
-    member: Member,
+    member: RingMember,
     overflow: Overflow,
     cursor: WriteCursor,
     backoff: Backoff,
@@ -81,7 +81,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(member: Member, zmq_writer: Option<ZmqWriter>, config: &RingConfig) -> Self {
+    pub(super) fn new(member: RingMember, zmq_writer: Option<ZmqWriter>, config: &RingConfig) -> Self {
         let cursor = WriteCursor::new(member.party(), config.first_chunk);
         let RingConfig { overflow, steady, spin, .. } = *config;
         Self {
@@ -120,17 +120,18 @@ impl Writer {
             return Err(error.clone());
         }
         let outcome = self.send_to_all(message, deadline);
-        let outcome = outcome.map_err(|Failed { begun, error }| Failed { begun, error: self.first_cause(error) });
+        let outcome =
+            outcome.map_err(|SendFailure { begun, error }| SendFailure { begun, error: self.first_cause(error) });
         self.note(outcome.as_ref().err().map(|failed| &failed.error));
         match outcome {
             Ok(()) => {
                 self.sent += 1;
                 Ok(())
             }
-            Err(Failed { begun: false, error: error @ Error::Timeout { .. } }) => Err(error),
-            Err(Failed { begun, error }) => {
+            Err(SendFailure { begun: false, error: error @ Error::Timeout { .. } }) => Err(error),
+            Err(SendFailure { begun, error }) => {
                 if begun {
-                    self.member.leave(Life::GaveUp);
+                    self.member.leave(MemberLife::GaveUp);
                 }
                 Err(self.failed.insert(error).clone())
             }
@@ -152,11 +153,11 @@ impl Writer {
         self.sent
     }
 
-    fn send_to_all(&mut self, message: &[u8], deadline: Instant) -> Result<(), Failed> {
+    fn send_to_all(&mut self, message: &[u8], deadline: Instant) -> Result<(), SendFailure> {
         let long = message.len() > self.member.mapping().layout().chunk_bytes;
         let overflows = long && self.overflow == Overflow::ZeroMq;
         if let Some(zmq_writer) = &mut self.zmq_writer {
-            zmq_writer.make_room(overflows, self.sent, deadline).map_err(Failed::before)?;
+            zmq_writer.make_room(overflows, self.sent, deadline).map_err(SendFailure::before)?;
         }
         match overflows {
             true => self.send_marker(message.len(), deadline)?,
@@ -164,7 +165,7 @@ impl Writer {
         }
         match &mut self.zmq_writer {
             Some(zmq_writer) => {
-                zmq_writer.send(overflows, self.sent, message).map_err(|error| Failed { begun: true, error })
+                zmq_writer.send(overflows, self.sent, message).map_err(|error| SendFailure { begun: true, error })
             }
             None => Ok(()),
         }
@@ -218,29 +219,29 @@ impl Writer {
     }
 
     /// Sends the message through the ring, chunk by chunk.
-    fn send_pieces(&mut self, message: &[u8], deadline: Instant) -> Result<(), Failed> {
+    fn send_pieces(&mut self, message: &[u8], deadline: Instant) -> Result<(), SendFailure> {
         let chunk_bytes = self.member.mapping().layout().chunk_bytes;
         let pieces = message.len().div_ceil(chunk_bytes).max(1); // an empty message takes a slot as well
         for piece in 0..pieces {
             let rest = &message[piece * chunk_bytes..];
             let (bytes, kind) = match rest.split_at_checked(chunk_bytes) {
-                Some((bytes, [_, ..])) => (bytes, Kind::Part),
-                _ => (rest, Kind::Last),
+                Some((bytes, [_, ..])) => (bytes, ChunkKind::Part),
+                _ => (rest, ChunkKind::Last),
             };
-            let slot = self.claim(deadline).map_err(|error| Failed { begun: piece > 0, error })?;
+            let slot = self.claim(deadline).map_err(|error| SendFailure { begun: piece > 0, error })?;
             // SAFETY: this writer, the only one, has just claimed the slot.
             let filled = unsafe { self.member.mapping().fill(slot, bytes) };
-            filled.map_err(|error| Failed { begun: piece > 0, error })?;
-            let head = Head { kind, chunk_bytes: bytes.len() as u64, message_bytes: message.len() as u64 };
+            filled.map_err(|error| SendFailure { begun: piece > 0, error })?;
+            let head = ChunkHead { kind, chunk_bytes: bytes.len() as u64, message_bytes: message.len() as u64 };
             self.cursor.publish(&self.member.board(), head);
         }
         Ok(())
     }
 
     /// Sends a chunk that states that the next message comes by ZeroMQ.
-    fn send_marker(&mut self, message_bytes: usize, deadline: Instant) -> Result<(), Failed> {
-        self.claim(deadline).map_err(Failed::before)?;
-        let head = Head { kind: Kind::Elsewhere, chunk_bytes: 0, message_bytes: message_bytes as u64 };
+    fn send_marker(&mut self, message_bytes: usize, deadline: Instant) -> Result<(), SendFailure> {
+        self.claim(deadline).map_err(SendFailure::before)?;
+        let head = ChunkHead { kind: ChunkKind::Elsewhere, chunk_bytes: 0, message_bytes: message_bytes as u64 };
         self.cursor.publish(&self.member.board(), head);
         Ok(())
     }
@@ -290,12 +291,12 @@ impl Drop for Writer {
 }
 
 /// Why a message was not sent, and whether a part of it was.
-struct Failed {
+struct SendFailure {
     begun: bool,
     error: Error,
 }
 
-impl Failed {
+impl SendFailure {
     fn before(error: Error) -> Self {
         Self { begun: false, error }
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::zeromq::{Context, HANDSHAKE_FAILED, Message, REFUSED, Role, Setting, Socket, poll};
+use super::zeromq::{Context, HANDSHAKE_FAILED, REFUSED, Role, Socket, SocketOption, ZmqMessage, poll};
 use symmetra::{Error, Result};
 
 /// The endpoint at which ZeroMQ sends its requests.
@@ -29,7 +29,7 @@ impl Authenticator {
     /// Starts the thread. Must be called before any socket of the context listens.
     pub(super) fn open(context: &Context) -> Result<(Self, Watch)> {
         let requests = context.socket(Role::Reply)?;
-        requests.set(Setting::LingerMs, 0)?;
+        requests.set(SocketOption::LingerMs, 0)?;
         requests.bind(AUTHENTICATOR)?;
         let guests = Guests::default();
         Ok((Self { context: context.clone(), thread: None, guests: guests.clone() }, Watch { requests, guests }))
@@ -83,13 +83,13 @@ impl Watch {
     /// Answers every pending request.
     fn answer(&self) -> Result<()> {
         while let Some(frames) = self.requests.receive()? {
-            let frame = |index: usize| frames.get(index).map_or(&[][..], Message::bytes);
+            let frame = |index: usize| frames.get(index).map_or(&[][..], ZmqMessage::bytes);
             let key = frame(KEY).try_into().ok().filter(|_| frame(5) == b"CURVE");
             let rank = key.and_then(|key: [u8; 32]| self.guests.lock().get(&key).copied());
             let user = rank.map(|rank| rank.to_string()).unwrap_or_default();
             let (code, words) = if rank.is_some() { ("200", "welcome") } else { ("400", "unknown key") };
             let answer = [b"1.0", frame(1), code.as_bytes(), words.as_bytes(), user.as_bytes(), b""];
-            let mut answer = answer.into_iter().map(Message::new).collect::<Result<Vec<_>>>()?;
+            let mut answer = answer.into_iter().map(ZmqMessage::new).collect::<Result<Vec<_>>>()?;
             self.requests.send(&mut answer)?;
         }
         Ok(())

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use super::RingConfig;
 use super::member::{given_up, timeout};
-use super::wire::{GivenUp, Head, Kind};
+use super::wire::{GivenUp, NoteHead, NoteKind};
 use super::zeromq::{
-    CLOSED, CONNECTED, Context, DISCONNECTED, HANDSHAKE_FAILED, Keys, Message, REFUSED, Role, Sent, Setting, Socket,
-    poll,
+    CLOSED, CONNECTED, Context, DISCONNECTED, HANDSHAKE_FAILED, Keys, REFUSED, Role, SendResult, Socket, SocketOption,
+    ZmqMessage, poll,
 };
-use super::zmq_writer::{Address, prepare};
+use super::zmq_writer::{ZmqAddress, prepare};
 use symmetra::{Error, Result};
 
 /// A lost connection is not made again. (ZeroMQ's own value for that, -1, would drop what has come already.)
@@ -31,20 +31,26 @@ pub(super) struct ZmqReader {
 
 impl ZmqReader {
     /// Begins to connect to the writer, which knows `keys` as those of `rank`.
-    pub(super) fn open(config: &RingConfig, address: &Address, near: bool, rank: usize, keys: &Keys) -> Result<Self> {
+    pub(super) fn open(
+        config: &RingConfig,
+        address: &ZmqAddress,
+        near: bool,
+        rank: usize,
+        keys: &Keys,
+    ) -> Result<Self> {
         let endpoint = if near { &address.ipc } else { &address.tcp };
         let endpoint = endpoint.as_ref().ok_or_else(|| Error::bootstrap("the writer sent no address for this rank"))?;
         let dealer = Context::new()?.socket(Role::Dealer)?;
         dealer.trust(keys, &address.server_key)?;
-        dealer.set(Setting::LingerMs, 100)?;
-        dealer.set(Setting::Ipv6, i32::from(endpoint.contains('[')))?;
-        dealer.set(Setting::ReconnectMs, NEVER_MS)?;
+        dealer.set(SocketOption::LingerMs, 100)?;
+        dealer.set(SocketOption::Ipv6, i32::from(endpoint.contains('[')))?;
+        dealer.set(SocketOption::ReconnectMs, NEVER_MS)?;
         prepare(&dealer, config)?;
         let events = dealer.monitor(CONNECTED | CLOSED | DISCONNECTED | HANDSHAKE_FAILED)?;
         dealer.connect(endpoint)?;
         let (writer, connected, taken, in_vain, ended) = (config.writer, false, 0, None, None);
         let zmq_reader = Self { dealer, events, writer, rank, connected, taken, in_vain, ended };
-        zmq_reader.say(Kind::Join, rank as u64, None)?;
+        zmq_reader.say(NoteKind::Join, rank as u64, None)?;
         Ok(zmq_reader)
     }
 
@@ -69,23 +75,30 @@ impl ZmqReader {
     /// Waits until every reader joined.
     pub(super) fn ready(&mut self, deadline: Instant) -> Result<()> {
         match self.next(deadline)? {
-            (Head { kind: Kind::Ready, .. }, _) => Ok(()),
+            (NoteHead { kind: NoteKind::Ready, .. }, _) => Ok(()),
             (head, _) => Err(Error::bootstrap(format!("the writer began with {head:?}"))),
         }
     }
 
-    /// The next message: its number and bytes.
-    pub(super) fn receive(&mut self, deadline: Instant) -> Result<(u64, Message)> {
+    /// The next message, which has this number.
+    ///
+    /// # Errors
+    /// [`Error::Peer`] if the writer sent a message of another number.
+    pub(super) fn receive(&mut self, number: u64, deadline: Instant) -> Result<ZmqMessage> {
         loop {
             match self.next(deadline)? {
-                (Head { kind: Kind::Message, number }, Some(payload)) => {
+                (NoteHead { kind: NoteKind::Message, number: theirs }, Some(payload)) => {
                     (self.taken, self.in_vain) = (self.taken + 1, None);
-                    self.say(Kind::Taken, self.taken, None)?;
-                    return Ok((number, payload));
+                    self.say(NoteKind::Taken, self.taken, None)?;
+                    if theirs != number {
+                        let message = format!("it sent message {theirs} by ZeroMQ instead of message {number}");
+                        return Err(Error::Peer { rank: self.writer, message });
+                    }
+                    return Ok(payload);
                 }
-                (Head { kind: Kind::Leave, .. }, reason) => {
+                (NoteHead { kind: NoteKind::Leave, .. }, reason) => {
                     // The writer waits for this answer before it closes the connection.
-                    self.say(Kind::Leave, self.taken, None)?;
+                    self.say(NoteKind::Leave, self.taken, None)?;
                     let reason = reason.and_then(|reason| GivenUp::decode(reason.bytes()));
                     self.ended = Some(self.left(reason));
                 }
@@ -97,20 +110,20 @@ impl ZmqReader {
     /// Notifies the writer that this reader ends, and whether it had waited in vain.
     pub(super) fn leave(&self) {
         let why = self.in_vain.clone().map(|state| GivenUp { rank: self.writer, state });
-        if self.say(Kind::Leave, self.taken, why).is_err() {
+        if self.say(NoteKind::Leave, self.taken, why).is_err() {
             symmetra::log!(DEBUG, "the writer was gone before this reader left");
         }
     }
 
-    fn say(&self, kind: Kind, number: u64, why: Option<GivenUp>) -> Result<()> {
-        let mut frames = vec![Message::new(&Head { kind, number }.encode())?];
+    fn say(&self, kind: NoteKind, number: u64, why: Option<GivenUp>) -> Result<()> {
+        let mut frames = vec![ZmqMessage::new(&NoteHead { kind, number }.encode())?];
         if let Some(why) = why {
-            frames.push(Message::new(&why.encode())?);
+            frames.push(ZmqMessage::new(&why.encode())?);
         }
         match self.dealer.send(&mut frames)? {
-            Sent::All => Ok(()),
+            SendResult::All => Ok(()),
             // A dealer without a connection: the events that are still to be read contain the reason.
-            Sent::Full | Sent::Unreachable => Ok(()),
+            SendResult::Full | SendResult::Unreachable => Ok(()),
         }
     }
 
@@ -127,12 +140,12 @@ impl ZmqReader {
         Error::PeerLost { rank: self.writer, detail: format!(": {how}, after {} messages by ZeroMQ", self.taken) }
     }
 
-    fn next(&mut self, deadline: Instant) -> Result<(Head, Option<Message>)> {
+    fn next(&mut self, deadline: Instant) -> Result<(NoteHead, Option<ZmqMessage>)> {
         let start = Instant::now();
         loop {
             if let Some(frames) = self.dealer.receive()? {
                 let mut frames = frames.into_iter();
-                let head = frames.next().and_then(|head| Head::decode(head.bytes()));
+                let head = frames.next().and_then(|head| NoteHead::decode(head.bytes()));
                 let head = head.ok_or_else(|| Error::bootstrap("the writer of a ring sent what is no head"))?;
                 return Ok((head, frames.next()));
             }

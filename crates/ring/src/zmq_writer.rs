@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::RingConfig;
 use super::member::timeout;
-use super::wire::{GivenUp, Head, Kind};
-use super::zeromq::{Context, Keys, Message, Role, Sent, Setting, Socket, key_bytes, poll};
+use super::wire::{GivenUp, NoteHead, NoteKind};
+use super::zeromq::{Context, Keys, Role, SendResult, Socket, SocketOption, ZmqMessage, key_bytes, poll};
 use super::zmq_auth::Authenticator;
 use symmetra::bootstrap::Directory;
 use symmetra::{Error, Result};
@@ -25,14 +25,14 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// The addresses of the writer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Address {
+pub(super) struct ZmqAddress {
     pub(super) tcp: Option<String>,
     pub(super) ipc: Option<String>,
     pub(super) server_key: String,
 }
 
 /// A reader at the other end.
-struct Peer {
+struct RemoteReader {
     rank: usize,
     /// On another host.
     remote: bool,
@@ -50,10 +50,10 @@ pub(super) struct ZmqWriter {
     // Closed before the authenticator ends the context.
     router: Socket,
     authenticator: Authenticator,
-    peers: Vec<Peer>,
+    peers: Vec<RemoteReader>,
     /// Most messages in flight to a reader.
     window: u64,
-    address: Address,
+    address: ZmqAddress,
     /// Holds the ipc socket until all readers of this host have connected.
     directory: Option<Directory>,
 }
@@ -68,11 +68,11 @@ impl ZmqWriter {
         router.serve_with(&keys)?;
         router.limit_messages(MOST_FRAME_BYTES)?;
         let settings = [
-            (Setting::LingerMs, LINGER.as_millis() as i32),
-            (Setting::Backlog, 1024),
-            (Setting::Mandatory, 1),
-            (Setting::Ipv6, i32::from(config.bind.is_some_and(|address| address.is_ipv6()))),
-            (Setting::HandshakeMs, HANDSHAKE_MS),
+            (SocketOption::LingerMs, LINGER.as_millis() as i32),
+            (SocketOption::Backlog, 1024),
+            (SocketOption::Mandatory, 1),
+            (SocketOption::Ipv6, i32::from(config.bind.is_some_and(|address| address.is_ipv6()))),
+            (SocketOption::HandshakeMs, HANDSHAKE_MS),
         ];
         settings.into_iter().try_for_each(|(setting, value)| router.set(setting, value))?;
         prepare(&router, config)?;
@@ -92,7 +92,7 @@ impl ZmqWriter {
             directory = Some(made);
         }
         let peer = |remote| {
-            move |rank: &usize| Peer {
+            move |rank: &usize| RemoteReader {
                 rank: *rank,
                 remote,
                 route: None,
@@ -103,11 +103,11 @@ impl ZmqWriter {
             }
         };
         let peers = near.iter().map(peer(false)).chain(far.iter().map(peer(true))).collect();
-        let address = Address { tcp, ipc, server_key: keys.public };
+        let address = ZmqAddress { tcp, ipc, server_key: keys.public };
         Ok(Self { router, authenticator, peers, window: config.slots as u64, address, directory })
     }
 
-    pub(super) fn address(&self) -> &Address {
+    pub(super) fn address(&self) -> &ZmqAddress {
         &self.address
     }
 
@@ -130,7 +130,7 @@ impl ZmqWriter {
         }
         // All have connected, so the directory can go: a writer that is killed later then leaves none.
         self.directory = None;
-        let head = Head { kind: Kind::Ready, number: self.peers.len() as u64 };
+        let head = NoteHead { kind: NoteKind::Ready, number: self.peers.len() as u64 };
         (0..self.peers.len()).try_for_each(|peer| self.send_head(peer, head))
     }
 
@@ -144,7 +144,7 @@ impl ZmqWriter {
             if let Some(peer) = self.peers.iter().find(|peer| peer.left) {
                 return Err(peer.gone("it left the ring"));
             }
-            let behind = |peer: &&Peer| (peer.remote || overflows) && peer.sent - peer.taken >= self.window;
+            let behind = |peer: &&RemoteReader| (peer.remote || overflows) && peer.sent - peer.taken >= self.window;
             let Some(peer) = self.peers.iter().position(|peer| behind(&peer)) else { return Ok(()) };
             let now = Instant::now();
             if now >= deadline {
@@ -153,7 +153,7 @@ impl ZmqWriter {
             }
             if now >= ping {
                 // Finds out whether the reader is still there.
-                self.send_head(peer, Head { kind: Kind::Here, number })?;
+                self.send_head(peer, NoteHead { kind: NoteKind::Here, number })?;
                 ping = now + PING;
             }
             poll(&[&self.router], deadline.min(ping))?;
@@ -167,16 +167,16 @@ impl ZmqWriter {
 
     /// A reader other than `rank` to which no more messages may be sent, and its state in words.
     pub(super) fn in_the_way(&self, rank: usize) -> Option<GivenUp> {
-        let full = |peer: &&Peer| peer.rank != rank && !peer.left && peer.sent - peer.taken >= self.window;
+        let full = |peer: &&RemoteReader| peer.rank != rank && !peer.left && peer.sent - peer.taken >= self.window;
         self.peers.iter().find(full).map(|peer| GivenUp { rank: peer.rank, state: peer.behind() })
     }
 
     /// Sends a message for which there is room.
     pub(super) fn send(&mut self, overflows: bool, number: u64, bytes: &[u8]) -> Result<()> {
-        let mut payload = Message::new(bytes)?;
+        let mut payload = ZmqMessage::new(bytes)?;
         for peer in 0..self.peers.len() {
             if self.peers[peer].remote || overflows {
-                let head = Message::new(&Head { kind: Kind::Message, number }.encode())?;
+                let head = ZmqMessage::new(&NoteHead { kind: NoteKind::Message, number }.encode())?;
                 let frames = [head, payload.share()];
                 self.send_to(peer, frames.into())?;
                 self.peers[peer].sent += 1;
@@ -185,18 +185,18 @@ impl ZmqWriter {
         Ok(())
     }
 
-    fn send_head(&self, peer: usize, head: Head) -> Result<()> {
-        self.send_to(peer, vec![Message::new(&head.encode())?])
+    fn send_head(&self, peer: usize, head: NoteHead) -> Result<()> {
+        self.send_to(peer, vec![ZmqMessage::new(&head.encode())?])
     }
 
-    fn send_to(&self, peer: usize, frames: Vec<Message>) -> Result<()> {
+    fn send_to(&self, peer: usize, frames: Vec<ZmqMessage>) -> Result<()> {
         let peer = &self.peers[peer];
-        let mut all = vec![Message::new(peer.route.as_deref().unwrap_or_default())?];
+        let mut all = vec![ZmqMessage::new(peer.route.as_deref().unwrap_or_default())?];
         all.extend(frames);
         match self.router.send(&mut all)? {
-            Sent::All => Ok(()),
-            Sent::Unreachable => Err(peer.gone("its connection closed")),
-            Sent::Full => Err(Error::internal("a ZeroMQ queue without a limit is full")),
+            SendResult::All => Ok(()),
+            SendResult::Unreachable => Err(peer.gone("its connection closed")),
+            SendResult::Full => Err(peer.gone("its connection takes no more messages")),
         }
     }
 
@@ -206,15 +206,15 @@ impl ZmqWriter {
             let [route, head, why @ ..] = &frames[..] else { continue };
             let rank = head.user().and_then(|user| user.parse().ok());
             let peer = self.peers.iter_mut().find(|peer| Some(peer.rank) == rank);
-            let (Some(peer), Some(head)) = (peer, Head::decode(head.bytes())) else { continue };
+            let (Some(peer), Some(head)) = (peer, NoteHead::decode(head.bytes())) else { continue };
             match head.kind {
-                Kind::Join if peer.route.is_none() && head.number == peer.rank as u64 => {
+                NoteKind::Join if peer.route.is_none() && head.number == peer.rank as u64 => {
                     peer.route = Some(route.bytes().to_vec());
                 }
-                Kind::Taken if peer.route.as_deref() == Some(route.bytes()) => {
+                NoteKind::Taken if peer.route.as_deref() == Some(route.bytes()) => {
                     peer.taken = head.number.clamp(peer.taken, peer.sent);
                 }
-                Kind::Leave if peer.route.as_deref() == Some(route.bytes()) => {
+                NoteKind::Leave if peer.route.as_deref() == Some(route.bytes()) => {
                     (peer.left, peer.in_vain) = (true, !why.is_empty());
                 }
                 kind => symmetra::log!(WARN, "rank {}, a reader, sent {kind:?} {} out of turn", peer.rank, head.number),
@@ -228,15 +228,15 @@ impl ZmqWriter {
     /// answer is in flight loses its data.
     pub(super) fn leave(&mut self, number: u64, given_up: Option<&GivenUp>) {
         let deadline = Instant::now() + LINGER;
-        let head = Head { kind: Kind::Leave, number }.encode().to_vec();
+        let head = NoteHead { kind: NoteKind::Leave, number }.encode().to_vec();
         let frames = [Some(head), given_up.map(GivenUp::encode)];
         for peer in 0..self.peers.len() {
-            let frames = frames.iter().flatten().map(|frame| Message::new(frame)).collect::<Result<_>>();
+            let frames = frames.iter().flatten().map(|frame| ZmqMessage::new(frame)).collect::<Result<_>>();
             let told = frames.and_then(|frames| self.send_to(peer, frames)).is_ok();
             self.peers[peer].left |= !told;
         }
         // A reader of this host answers only when a marker in the ring points it to a message by ZeroMQ.
-        let done = |peer: &Peer| peer.left || (!peer.remote && peer.taken == peer.sent);
+        let done = |peer: &RemoteReader| peer.left || (!peer.remote && peer.taken == peer.sent);
         while !self.peers.iter().all(done) && Instant::now() < deadline {
             if self.hear().and_then(|()| poll(&[&self.router], deadline)).is_err() {
                 return;
@@ -251,15 +251,15 @@ pub(super) fn prepare(socket: &Socket, config: &RingConfig) -> Result<()> {
     let patience = config.steady.max(Duration::from_secs(10));
     let patience_ms = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
     let settings = [
-        (Setting::SendLimit, 0),
-        (Setting::ReceiveLimit, 0),
-        (Setting::HeartbeatMs, patience_ms / 4),
-        (Setting::HeartbeatTimeoutMs, patience_ms),
+        (SocketOption::SendLimit, 0),
+        (SocketOption::ReceiveLimit, 0),
+        (SocketOption::HeartbeatMs, patience_ms / 4),
+        (SocketOption::HeartbeatTimeoutMs, patience_ms),
     ];
     settings.into_iter().try_for_each(|(setting, value)| socket.set(setting, value))
 }
 
-impl Peer {
+impl RemoteReader {
     fn behind(&self) -> String {
         format!("it is connected, with {} unread messages", self.sent - self.taken)
     }

@@ -36,35 +36,72 @@ constexpr uint64_t kNoChannel = ~uint64_t{0};
 /// tokens with ids.
 constexpr uint64_t kTokensAsked = uint64_t{1} << 63;
 
-/// Why a kernel gave up: one per group, in host memory that the device addresses. The host writes `abort`. The first
-/// wait that gives up writes the other fields, `code` last.
-struct Status {
+/// Why a kernel gave up, and the wait in progress: one per group, in host memory that the device addresses. The host writes
+/// the words of the first packet but `code`. The first wait that gives up writes the fields from `op` to `theirs`, and `code`
+/// last. Every line is a packet, written as a whole.
+struct alignas(16) Status {
   uint32_t abort;     ///< nonzero: every wait of the group gives up
   uint32_t code;      ///< kStatus*
-  uint32_t op;        ///< kOp*
-  uint32_t peer;      ///< the rank that was waited for
-  uint64_t sequence;  ///< collectives of the group that this device had finished before
-  uint32_t epoch;     ///< the epoch that was waited for
-  uint32_t reserved;
+  uint32_t hold;      ///< nonzero: the kernel that gave up does not end
+  uint32_t reserved;  ///< for the host
+
+  uint32_t op;     ///< kOp*
+  uint32_t peer;   ///< the rank that was waited for
+  uint32_t epoch;  ///< the epoch that was waited for
+  uint32_t unused;
+
+  uint64_t sequence;    ///< collectives of the group that this device had finished before
   uint64_t timeout_ns;  ///< the deadline of the wait
+
   /// kStatusMismatch: the peer's descriptor, or for messages the bytes sent and expected; kStatusRouting: token and
   /// number of experts << 32, expert; kStatusCapacity: rows or tokens, capacity; kStatusBounds: bytes from the start of
   /// the heap, bytes accessed.
   uint64_t theirs[2];
+
+  /// A wait whose first polls failed, written anew every 64 us: its operation | its peer << 8 | the low 32 bits of
+  /// Progress::done << 32. The packet keeps its values after the wait.
+  uint64_t waiting;
+  uint64_t waited_ns;  ///< how long that wait has lasted
+};
+
+/// The times of a call that has ended, in the control page. Two packets, each written as a whole.
+struct alignas(16) TimeRecord {
+  uint64_t begin_ns;  ///< when block 0 of the call's first kernel began, by the device's clock
+  uint64_t number;    ///< one more than the number of records of the rank before this one; 0: no record
+  uint64_t end_ns;    ///< when block 0 of the call's last kernel ended
+  uint64_t place;     ///< label << 48 | the low 16 bits of `number` << 32 | the low 32 bits of Progress::done after the call
+};
+
+/// Entries of the ring of records in the control page.
+constexpr uint32_t kTimeRecords = 4096;
+
+/// The times of the call in progress and of the last call of a rank's device, which the next call writes as a record: a store
+/// to host memory at the end of a kernel would delay that end.
+struct alignas(16) Times {
+  uint64_t records;   ///< the address of kTimeRecords entries; 0: calls are not timed
+  uint64_t recorded;  ///< the number of records so far
+  uint64_t begin_ns;  ///< of the call
+  uint64_t label;     ///< of the call
+  uint64_t end_ns;    ///< of the call; 0: the call has not ended
+  uint64_t reserved;
 };
 
 /// Progress of a rank's device. It lies in the arena, so peers can read it after the rank has died.
-struct Progress {
+struct alignas(16) Progress {
   uint64_t done;    ///< collectives whose block 0 ended; not comparisons of calls or counts, nor signals
   uint32_t failed;  ///< nonzero once a wait gave up: all other waits then give up too
   uint32_t looked;  ///< when a wait last read the host's abort word, in 1024 ns, modulo 2^32
+  Times times;
 };
+
+/// The bits of Wait::timeout_ns that are a time where calls can be timed: 78 hours. The others are the label of the call.
+constexpr uint32_t kTimeoutBits = 48;
 
 /// Parameters of a kernel's waits. Every wait is bounded.
 struct Wait {
   Progress* progress;   ///< in this rank's arena
   Status* status;       ///< host memory
-  uint64_t timeout_ns;  ///< a wait gives up after this long
+  uint64_t timeout_ns;  ///< a wait gives up after this long; with the label of the call from bit kTimeoutBits on
 };
 
 /// The addresses of one object on all ranks, as this rank addresses them.

@@ -64,7 +64,8 @@ impl Announcement {
         [self.kind, self.reduction, self.root, self.dtype, self.bytes, self.form, self.tag]
     }
 
-    pub(crate) fn from_words([kind, reduction, root, dtype, bytes, form, tag]: [u64; Self::WORDS]) -> Self {
+    pub(crate) fn from_words(words: [u64; Self::WORDS]) -> Self {
+        let [kind, reduction, root, dtype, bytes, form, tag] = words;
         Self { kind, reduction, root, dtype, bytes, form, tag }
     }
 
@@ -79,7 +80,7 @@ impl Announcement {
     /// The error for `rank`, whose announcement differs from that of rank `against`.
     pub(crate) fn mismatch(&self, against: usize, rank: usize, theirs: &Self) -> Error {
         if !self.is_like(theirs) {
-            return Error::unlike_calls([against, rank], [&self.to_string(), &theirs.to_string()]);
+            return Error::unlike_calls(against, &self.to_string(), rank, &theirs.to_string());
         }
         Error::Mismatch {
             what: "the call".to_owned(),

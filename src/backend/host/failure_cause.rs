@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::final_exchange::Words;
+use super::final_exchange::LastWords;
 use crate::bootstrap::notice::{encode, read_notice};
 use crate::error::{BY_THIS_RANK, Error};
 
@@ -60,7 +60,7 @@ impl Word {
 }
 
 /// The error of rank `own` of a failed group of these ranks, from its own `error` and the reports of all ranks.
-pub(crate) fn verdict((own, ranks): (usize, &[usize]), error: Error, words: Words) -> Error {
+pub(crate) fn verdict(own: usize, ranks: &[usize], error: Error, words: LastWords) -> Error {
     let place = |rank: usize| ranks.binary_search(&rank).ok();
     let words: Vec<Word> = match words {
         Ok(words) => words.iter().map(|bytes| Word::read(bytes)).collect(),

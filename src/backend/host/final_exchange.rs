@@ -14,28 +14,28 @@ use crate::bootstrap::{Bootstrap, LONGEST, until};
 use crate::error::{Error, Result};
 
 /// The reports of all ranks, in rank order.
-pub(crate) type Words = Result<Vec<Vec<u8>>>;
+pub(crate) type LastWords = Result<Vec<Vec<u8>>>;
 
 /// The bootstrap, shared by the groups of an environment.
 pub(crate) struct FinalExchange {
     bootstrap: Mutex<Box<dyn Bootstrap>>,
-    outcome: Mutex<Outcome>,
+    outcome: Mutex<ExchangeEnd>,
     changed: Condvar,
 }
 
-enum Outcome {
+enum ExchangeEnd {
     /// Groups are opening.
     Opening,
     /// This rank has sent no report.
     Silent,
     /// This rank has sent a report and waits for the others.
     Awaited,
-    Known(Words),
+    Known(LastWords),
 }
 
 impl FinalExchange {
     pub(crate) fn new(bootstrap: Box<dyn Bootstrap>) -> Arc<Self> {
-        let (bootstrap, outcome) = (Mutex::new(bootstrap), Mutex::new(Outcome::Opening));
+        let (bootstrap, outcome) = (Mutex::new(bootstrap), Mutex::new(ExchangeEnd::Opening));
         Arc::new(Self { bootstrap, outcome, changed: Condvar::new() })
     }
 
@@ -46,25 +46,25 @@ impl FinalExchange {
 
     /// All groups are open.
     pub(crate) fn opened(&self) {
-        *self.outcome.lock() = Outcome::Silent;
+        *self.outcome.lock() = ExchangeEnd::Silent;
     }
 
     /// Sends this rank's report on a failed group; only the first report is sent. Returns the reports of all ranks, if
     /// complete by `deadline`. Returns `None` at once while groups open.
-    pub(crate) fn say(self: &Arc<Self>, word: &[u8], deadline: Instant) -> Option<Words> {
+    pub(crate) fn say(self: &Arc<Self>, word: &[u8], deadline: Instant) -> Option<LastWords> {
         let mut outcome = self.outcome.lock();
-        if matches!(*outcome, Outcome::Silent) {
-            *outcome = Outcome::Awaited;
+        if matches!(*outcome, ExchangeEnd::Silent) {
+            *outcome = ExchangeEnd::Awaited;
             let (last, word) = (self.clone(), word.to_vec());
             let hear = move || drop(last.hear(&word, until(LONGEST)));
             if let Err(error) = std::thread::Builder::new().name("symmetra-last".to_owned()).spawn(hear) {
-                *outcome = Outcome::Known(Err(Error::system("start a thread", &error)));
+                *outcome = ExchangeEnd::Known(Err(Error::system("start a thread", &error)));
             }
         }
         loop {
             match &*outcome {
-                Outcome::Known(words) => return Some(words.clone()),
-                Outcome::Opening => return None,
+                ExchangeEnd::Known(words) => return Some(words.clone()),
+                ExchangeEnd::Opening => return None,
                 _ if Instant::now() >= deadline => return None,
                 _ => {
                     self.changed.wait_until(&mut outcome, deadline);
@@ -89,17 +89,17 @@ impl FinalExchange {
     pub(crate) fn leave(&self, deadline: Instant) -> Result<()> {
         let mut outcome = self.outcome.lock();
         match &*outcome {
-            Outcome::Known(words) => return words.clone().map(drop),
-            Outcome::Opening | Outcome::Awaited => return Ok(()),
-            Outcome::Silent => *outcome = Outcome::Awaited,
+            ExchangeEnd::Known(words) => return words.clone().map(drop),
+            ExchangeEnd::Opening | ExchangeEnd::Awaited => return Ok(()),
+            ExchangeEnd::Silent => *outcome = ExchangeEnd::Awaited,
         }
         drop(outcome);
         self.hear(&[], deadline).map(drop)
     }
 
-    fn hear(&self, word: &[u8], deadline: Instant) -> Words {
+    fn hear(&self, word: &[u8], deadline: Instant) -> LastWords {
         let words = self.bootstrap.lock().all_gather(word, deadline);
-        *self.outcome.lock() = Outcome::Known(words.clone());
+        *self.outcome.lock() = ExchangeEnd::Known(words.clone());
         self.changed.notify_all();
         words
     }

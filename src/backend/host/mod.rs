@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use crate::error::{Error, Result};
 use crate::group::Deadlines;
 use crate::memory::{Ref, View};
-use crate::op::{Call, Host, Numbers, Shape, Strip, Strips};
+use crate::op::{Call, CheckedShape, Host, Numbers, Strip, Strips};
 use crate::stream::Stream;
 
 use announcement::Announcement;
@@ -42,19 +42,19 @@ impl HostBackend {
 
     /// Compares a checked call with those of all other ranks. All ranks fail together if calls differ. Blocks until all
     /// ranks have called.
-    pub(crate) fn agree(&self, call: &Call<'_>, shape: &Shape, stream: &Stream) -> Result<()> {
+    pub(crate) fn agree(&self, call: &Call<'_>, shape: &CheckedShape, stream: &Stream) -> Result<()> {
         self.turn(call, shape, stream, |turn| turn.agree())
     }
 
     /// Runs a compared call after earlier work of `stream`. Blocks until the result is complete.
-    pub(crate) fn run(&self, call: &Call<'_>, shape: &Shape, stream: &Stream) -> Result<()> {
+    pub(crate) fn run(&self, call: &Call<'_>, shape: &CheckedShape, stream: &Stream) -> Result<()> {
         self.turn(call, shape, stream, |turn| turn.run())
     }
 
     fn turn(
         &self,
         call: &Call<'_>,
-        shape: &Shape,
+        shape: &CheckedShape,
         stream: &Stream,
         body: impl FnOnce(&mut HostCall<'_>) -> Result<()>,
     ) -> Result<()> {
@@ -72,7 +72,7 @@ impl HostBackend {
 struct HostCall<'a> {
     wire: &'a mut dyn Across,
     call: &'a Call<'a>,
-    shape: &'a Shape,
+    shape: &'a CheckedShape,
     stream: &'a Stream,
     deadline: Instant,
 }

@@ -107,7 +107,7 @@ impl TwoLevel {
     /// Runs an all-reduce that all ranks have compared. Blocks.
     pub(crate) fn all_reduce(&self, call: &Call<'_>, stream: &Stream) -> Result<()> {
         let (Some(input), Some(output)) = (&call.input, &call.output) else { return Ok(()) };
-        let reduced = self.two_levels(call.dtype, call.options.reduction, [input, output], Target::Eager(stream));
+        let reduced = self.two_levels(call.dtype, call.options.reduction, input, output, Target::Eager(stream));
         reduced.map_err(|error| self.of_group(error))
     }
 
@@ -115,12 +115,13 @@ impl TwoLevel {
         &self,
         dtype: Dtype,
         reduction: Reduction,
-        operands: [&View<'_>; 2],
+        input: &View<'_>,
+        output: &View<'_>,
         queue: Target<'_>,
     ) -> Result<()> {
         match self.parts.iter().all(|part| part.len() == self.parts[0].len()) {
-            true => self.by_shares(dtype, reduction, operands, queue)?,
-            false => self.by_first_ranks(dtype, reduction, operands, queue)?,
+            true => self.by_shares(dtype, reduction, input, output, queue)?,
+            false => self.by_first_ranks(dtype, reduction, input, output, queue)?,
         }
         self.local.synchronize(queue.stream())
     }
@@ -131,7 +132,8 @@ impl TwoLevel {
         &self,
         dtype: Dtype,
         reduction: Reduction,
-        [input, output]: [&View<'_>; 2],
+        input: &View<'_>,
+        output: &View<'_>,
         queue: Target<'_>,
     ) -> Result<()> {
         let (rank, ranks) = (self.local.rank(), self.local.world_size());
@@ -156,7 +158,8 @@ impl TwoLevel {
         &self,
         dtype: Dtype,
         reduction: Reduction,
-        [input, output]: [&View<'_>; 2],
+        input: &View<'_>,
+        output: &View<'_>,
         queue: Target<'_>,
     ) -> Result<()> {
         let result = (self.local.rank() == 0).then_some(output);
@@ -362,7 +365,7 @@ impl TwoLevel {
         match words {
             Some(words) if own.says_nothing() => {
                 let own = self.place(self.part, self.local.rank());
-                verdict((own, &self.ranks), error, words)
+                verdict(own, &self.ranks, error, words)
             }
             _ => error,
         }

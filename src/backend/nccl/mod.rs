@@ -18,7 +18,8 @@ impl Ranks {
 
     pub(crate) fn open(
         _group: &crate::group::Group,
-        _rank_of: [usize; 2],
+        _rank: usize,
+        _world_size: usize,
         _exchange: impl Fn(&[u8]) -> crate::Result<Vec<Vec<u8>>>,
     ) -> crate::Result<Self> {
         Err(crate::Error::unsupported("NCCL", "it was not built"))
@@ -27,7 +28,7 @@ impl Ranks {
     pub(crate) fn run(
         &self,
         _call: &crate::op::Call<'_>,
-        _shape: &crate::op::Shape,
+        _shape: &crate::op::CheckedShape,
         _queue: crate::stream::Target<'_>,
     ) -> crate::Result<()> {
         match *self {}
@@ -35,7 +36,7 @@ impl Ranks {
 
     pub(crate) fn run_pairs(
         &self,
-        _messages: &[crate::op::Message],
+        _messages: &[crate::op::RankMessage],
         _queue: crate::stream::Target<'_>,
     ) -> crate::Result<()> {
         match *self {}

@@ -13,8 +13,8 @@ use crate::device::Device;
 use crate::error::{Error, Operation, Result};
 use crate::group::{Deadlines, Group};
 use crate::nccl::Communicator;
-use crate::op::{Call, Message, Nccl, Shape, Strips};
-use crate::stream::{Order, Part, Stream, Target};
+use crate::op::{Call, CheckedShape, NcclForm, RankMessage, Strips};
+use crate::stream::{GraphPart, Stream, StreamOrder, Target};
 use crate::types::Dtype;
 
 /// This rank of a group's NCCL communicator. NCCL is aborted when the rank and its graphs are dropped.
@@ -25,7 +25,7 @@ struct Inner {
     /// Whether the rank was closed. Read-locked during a call, a wait or a launch.
     closed: RwLock<bool>,
     /// The order of calls and graph launches: NCCL runs one at a time.
-    lane: Mutex<Order>,
+    lane: Mutex<StreamOrder>,
     /// The last operation whose end has not been observed.
     pending: Mutex<Option<Operation>>,
     /// Read-locked by a launch, from before its turn in the call order until it is enqueued.
@@ -48,29 +48,30 @@ impl Ranks {
     /// Opens NCCL for a group whose ranks `exchange` bytes. Either all ranks succeed or all fail. Collective; blocks.
     pub(crate) fn open(
         group: &Group,
-        [rank, world_size]: [usize; 2],
+        rank: usize,
+        world_size: usize,
         exchange: impl Fn(&[u8]) -> Result<Vec<Vec<u8>>>,
     ) -> Result<Self> {
         let (device, limit) = (group.device(), group.config().deadlines.open);
-        let lane = Order::new(device);
+        let lane = StreamOrder::new(device);
         let library = lane.as_ref().map_err(Clone::clone).and_then(|_| nccl_library(device.kind()));
         let communicator = Communicator::open(library, device, rank, world_size, limit, exchange)?;
         Ok(Self::over(communicator, lane?, group.id()))
     }
 
-    fn over(communicator: Communicator, lane: Order, id: u64) -> Self {
+    fn over(communicator: Communicator, lane: StreamOrder, id: u64) -> Self {
         let (closed, lane, pending) = (RwLock::new(false), Mutex::new(lane), Mutex::new(None));
         let (launching, proven, escaped) = (RwLock::new(()), AtomicBool::new(false), AtomicBool::new(false));
         Self(Arc::new(Inner { communicator, closed, lane, pending, launching, proven, escaped, id }))
     }
 
     /// Enqueues a checked call.
-    pub(crate) fn run(&self, call: &Call<'_>, shape: &Shape, queue: Target<'_>) -> Result<()> {
+    pub(crate) fn run(&self, call: &Call<'_>, shape: &CheckedShape, queue: Target<'_>) -> Result<()> {
         self.enqueue(call.op.operation, queue, |nccl| NcclCall { nccl, call, shape, stream: queue.stream() }.run())
     }
 
     /// Enqueues checked messages between pairs, as one NCCL group: NCCL matches the messages of a pair in order.
-    pub(crate) fn run_pairs(&self, messages: &[Message], queue: Target<'_>) -> Result<()> {
+    pub(crate) fn run_pairs(&self, messages: &[RankMessage], queue: Target<'_>) -> Result<()> {
         let moved = messages.iter().filter(|message| message.strip().bytes > 0);
         self.enqueue(Operation::Pairs, queue, |nccl| {
             nccl.group(|| {
@@ -97,7 +98,7 @@ impl Ranks {
     ) -> Result<()> {
         // First, because closing this rank ends any graph that contains a part of it.
         let recorded = queue.recording().map(|recording| {
-            recording.part(self.0.id, || Recorded { inner: self.0.clone(), last: Mutex::new(operation) })
+            recording.part(self.0.id, || RecordedNccl { inner: self.0.clone(), last: Mutex::new(operation) })
         });
         let _entered = self.0.enter()?;
         let mut lane = self.0.lane.lock();
@@ -215,13 +216,13 @@ impl Inner {
 }
 
 /// A graph's part of this rank.
-struct Recorded {
+struct RecordedNccl {
     inner: Arc<Inner>,
     /// The graph's last operation.
     last: Mutex<Operation>,
 }
 
-impl Part for Recorded {
+impl GraphPart for RecordedNccl {
     /// The call order is not locked here: launches of two groups in opposite orders would wait for each other.
     fn keep(&self, launch: &dyn Fn() -> Result<()>) -> Result<()> {
         let _entered = self.inner.enter()?;
@@ -244,16 +245,16 @@ impl Part for Recorded {
 struct NcclCall<'a> {
     nccl: &'a Communicator,
     call: &'a Call<'a>,
-    shape: &'a Shape,
+    shape: &'a CheckedShape,
     stream: &'a Stream,
 }
 
 impl NcclCall<'_> {
     fn run(&self) -> Result<()> {
         let (call, nccl, stream, dtype) = (self.call, self.nccl, self.stream, self.shape.dtype);
-        let Shape { rank, parameter, cut, .. } = *self.shape;
+        let CheckedShape { rank, parameter, cut, .. } = *self.shape;
         let elems = cut.part_elems().unwrap_or(0);
-        if !matches!(call.op.nccl, Nccl::Strips | Nccl::ReducedStrips) && elems == 0 {
+        if !matches!(call.op.nccl, NcclForm::Strips | NcclForm::ReducedStrips) && elems == 0 {
             return Ok(());
         }
         let has_output = !call.op.output.at_root || rank == parameter;
@@ -267,12 +268,14 @@ impl NcclCall<'_> {
         match call.op.nccl {
             // SAFETY: the check found that both operands are on this device and have the lengths of the call; the
             // queue's borrow keeps them until its work is done; the caller's lock excludes other threads.
-            Nccl::AllReduce => unsafe { nccl.all_reduce(from, to, elems, dtype, reduction, stream) },
+            NcclForm::AllReduce => unsafe { nccl.all_reduce(from, to, elems, dtype, reduction, stream) },
             // SAFETY: as above; only the root's output is written.
-            Nccl::Reduce => unsafe { nccl.reduce(from, to, elems, dtype, (reduction, parameter), stream) },
+            NcclForm::Reduce => unsafe { nccl.reduce(from, to, elems, dtype, (reduction, parameter), stream) },
             // SAFETY: as above, in place.
-            Nccl::Broadcast => unsafe { nccl.broadcast(to, to, elems * dtype.bytes(), Dtype::U8, parameter, stream) },
-            Nccl::ReduceScatter => nccl.group(|| {
+            NcclForm::Broadcast => unsafe {
+                nccl.broadcast(to, to, elems * dtype.bytes(), Dtype::U8, parameter, stream)
+            },
+            NcclForm::ReduceScatter => nccl.group(|| {
                 (0..rows).try_for_each(|number| {
                     let from = row(from, number, row_elems * self.shape.world);
                     // SAFETY: as above; a row lies within the operands.
@@ -281,7 +284,7 @@ impl NcclCall<'_> {
                     }
                 })
             }),
-            Nccl::AllGather => nccl.group(|| {
+            NcclForm::AllGather => nccl.group(|| {
                 (0..rows).try_for_each(|number| {
                     let to = row(to, number, row_elems * self.shape.world);
                     // SAFETY: as above; a row lies within the operands.
@@ -290,14 +293,14 @@ impl NcclCall<'_> {
                     }
                 })
             }),
-            Nccl::Strips => self.strips(&call.op.strips(call, self.shape)),
-            Nccl::ReducedStrips => self.reduced_strips(&call.op.strips(call, self.shape)),
+            NcclForm::Strips => self.strips(&call.op.strips(call, self.shape)),
+            NcclForm::ReducedStrips => self.reduced_strips(&call.op.strips(call, self.shape)),
         }
     }
 
     /// Reduces the chunks of every rank to that rank, in one NCCL group.
     fn reduced_strips(&self, strips: &Strips) -> Result<()> {
-        let Shape { world, dtype, .. } = *self.shape;
+        let CheckedShape { world, dtype, .. } = *self.shape;
         let reduction = self.call.options.reduction;
         self.nccl.group(|| {
             (0..world).filter(|root| strips.from[*root].bytes > 0).try_for_each(|root| {
@@ -311,7 +314,7 @@ impl NcclCall<'_> {
 
     /// Sends and receives all chunks in one NCCL group, except an in-place chunk of a rank to itself.
     fn strips(&self, strips: &Strips) -> Result<()> {
-        let Shape { rank, world, .. } = *self.shape;
+        let CheckedShape { rank, world, .. } = *self.shape;
         let stays = strips.from[rank].address == strips.into[rank].address;
         self.nccl.group(|| {
             for peer in (0..world).filter(|peer| *peer != rank || !stays) {

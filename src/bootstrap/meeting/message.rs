@@ -17,7 +17,7 @@ const NOTICE_BYTES: usize = notice::MAX_BYTES + 1;
 const INVALID: u8 = 0;
 
 /// The content of a rank's frame in round 0.
-pub(super) struct Claim<'a> {
+pub(super) struct FirstMessage<'a> {
     /// The version of the rank's library.
     pub(super) own: u16,
     /// The version in the id.
@@ -25,7 +25,7 @@ pub(super) struct Claim<'a> {
     pub(super) bytes: &'a [u8],
 }
 
-impl<'a> Claim<'a> {
+impl<'a> FirstMessage<'a> {
     pub(super) fn encode(&self) -> Vec<u8> {
         [&self.own.to_le_bytes()[..], &self.read.to_le_bytes(), self.bytes].concat()
     }
@@ -90,11 +90,11 @@ mod tests {
         assert_eq!(decode_list(&payload, 2), None);
         assert_eq!(decode_list(&payload, 4), None);
         assert_eq!(decode_list(&[9, 0, 0, 0, 1], 1), None);
-        let payload = Claim { own: 1, read: 513, bytes: b"claim" }.encode();
+        let payload = FirstMessage { own: 1, read: 513, bytes: b"claim" }.encode();
         assert_eq!(payload, *b"\x01\x00\x01\x02claim");
-        let claim = Claim::decode(&payload).unwrap();
+        let claim = FirstMessage::decode(&payload).unwrap();
         assert_eq!((claim.own, claim.read, claim.bytes), (1, 513, &b"claim"[..]));
-        assert!(Claim::decode(&payload[..3]).is_none());
+        assert!(FirstMessage::decode(&payload[..3]).is_none());
     }
 
     #[test]

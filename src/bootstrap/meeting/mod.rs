@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use self::id::{Id, VERSION};
-use self::message::{Claim, MOST_BYTES, decode_error, decode_list, encode_error};
+use self::id::{MeetingId, VERSION};
+use self::message::{FirstMessage, MOST_BYTES, decode_error, decode_list, encode_error};
 use self::service::Service;
 use super::channel::{Broken, Channel};
 use super::endpoint::Setback;
 use super::entrance::Entrance;
-use super::frame::{Frame, Kind, Outgoing};
+use super::frame::{Frame, FrameKind, Outgoing};
+use super::shown::Shown;
 use crate::error::{Error, Result};
 use crate::fork::Maker;
 
@@ -27,6 +28,8 @@ const MOST_RANKS: usize = 65_535;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 /// Longest pause between two attempts.
 const LAST_PAUSE: Duration = Duration::from_millis(200);
+/// The most time of the question whether the maker of an id has ended.
+const QUESTION: Duration = Duration::from_secs(2);
 /// How long connections are refused before the maker of the id counts as ended. It listens before the id exists.
 const REFUSED: Duration = Duration::from_secs(2);
 /// How long a rank that gives up waits for the service to name the missing ranks.
@@ -66,7 +69,26 @@ impl Meeting {
 
     /// Whether the bytes are an id of this library, of any version.
     pub fn is_id(bytes: &[u8; Self::ID_BYTES]) -> bool {
-        Id::has_mark(bytes)
+        MeetingId::has_mark(bytes)
+    }
+
+    /// The id of a further meeting, by a name that its ranks know. All ranks that meet by `id` may meet again, in any number
+    /// of ranks: the process that made `id` serves them. Each name is for one meeting. Does not communicate.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for bytes that are no id.
+    pub fn further(id: &[u8; Self::ID_BYTES], name: &str) -> Result<[u8; Self::ID_BYTES]> {
+        Ok(MeetingId::from_bytes(id)?.further(name).to_bytes())
+    }
+
+    /// Whether the process that made the id has ended: its host refuses connections at its port. `false` if the host does not
+    /// answer. Blocks for 2 seconds at most.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for bytes that are no id. [`Error::Bootstrap`] if this host cannot reach the maker.
+    pub fn has_ended(id: &[u8; Self::ID_BYTES]) -> Result<bool> {
+        let endpoint = MeetingId::from_bytes(id)?.endpoint()?;
+        Ok(matches!(endpoint.dial(Instant::now() + QUESTION), Err(Setback::Again(why)) if is_refused(&why)))
     }
 
     /// Takes place `rank` of `world_size`, and sends `claim`, at most [`MOST_BYTES`](Self::MOST_BYTES), to all ranks. Blocks
@@ -85,7 +107,7 @@ impl Meeting {
         claim: &[u8],
         deadline: Instant,
     ) -> Result<Joined> {
-        let id = Id::from_bytes(id)?;
+        let id = MeetingId::from_bytes(id)?;
         if !(1..=MOST_RANKS).contains(&world_size) {
             return Err(Error::invalid("the world size", world_size, format!("it must be 1 to {MOST_RANKS}")));
         }
@@ -93,10 +115,11 @@ impl Meeting {
             return Err(Error::invalid("the rank", rank, format!("the world size is {world_size}")));
         }
         check_length("a claim", claim)?;
+        let _shown = Shown::begin(rank, world_size, id.place());
         let channel = connect(&id, rank, world_size, deadline)?;
         let maker = Maker::this();
         let mut joined = Joined { maker, channel, rank, world_size, claims: Vec::new(), round: 0, failure: None };
-        let claim = Claim { own: VERSION, read: id.version, bytes: claim };
+        let claim = FirstMessage { own: VERSION, read: id.version, bytes: claim };
         joined.claims = joined.gather(claim.encode(), deadline)?;
         Ok(joined)
     }
@@ -139,16 +162,18 @@ impl Joined {
     fn gather(&mut self, bytes: Vec<u8>, deadline: Instant) -> Result<Vec<Vec<u8>>> {
         let start = Instant::now();
         self.channel.queue(Outgoing::data(self.rank, self.round, bytes.into()));
-        let Some(frame) = receive(&mut self.channel, deadline)? else {
-            let doing = "the process that made the id did not name the missing ranks";
-            let error = Error::exchange_timeout(None, start.elapsed(), doing);
-            self.channel.queue(Outgoing::control(Kind::Notice, self.rank, encode_error(&error)));
-            // The service knows the missing ranks.
-            let answer = receive(&mut self.channel, Instant::now() + ANSWER);
-            return Err(answer.err().unwrap_or(error));
+        let frame = match receive(&mut self.channel, deadline)? {
+            Some(frame) => frame,
+            None => {
+                let doing = "the process that made the id did not name the missing ranks";
+                let error = Error::exchange_timeout(None, start.elapsed(), doing);
+                self.channel.queue(Outgoing::control(FrameKind::Notice, self.rank, encode_error(&error)));
+                // The service knows the missing ranks, or has sent the bytes of all ranks at the deadline.
+                receive(&mut self.channel, Instant::now() + ANSWER)?.ok_or(error)?
+            }
         };
         let all = decode_list(&frame.payload, self.world_size)
-            .filter(|_| frame.header.kind == Kind::Data && frame.header.sequence == self.round);
+            .filter(|_| frame.header.kind == FrameKind::Data && frame.header.sequence == self.round);
         self.round += 1;
         all.ok_or_else(|| {
             Error::bootstrap(format!("the process that made the id sent a {} out of turn", frame.header.kind.name()))
@@ -179,7 +204,7 @@ fn receive(channel: &mut Channel, deadline: Instant) -> Result<Option<Frame>> {
         received => received,
     };
     match received {
-        Ok(Some(frame)) if frame.header.kind == Kind::Notice => {
+        Ok(Some(frame)) if frame.header.kind == FrameKind::Notice => {
             Err(decode_error(usize::from(frame.header.rank), &frame.payload))
         }
         Ok(frame) => Ok(frame),
@@ -194,8 +219,13 @@ fn receive(channel: &mut Channel, deadline: Instant) -> Result<Option<Frame>> {
     }
 }
 
+/// Whether an attempt to connect failed because no process listens at the port.
+fn is_refused(why: &str) -> bool {
+    why == Errno::CONNREFUSED.to_string()
+}
+
 /// Connects to the process that made the id, and claims a place.
-fn connect(id: &Id, rank: usize, world_size: usize, deadline: Instant) -> Result<Channel> {
+fn connect(id: &MeetingId, rank: usize, world_size: usize, deadline: Instant) -> Result<Channel> {
     let endpoint = id.endpoint()?;
     let entrance =
         Entrance { endpoint: &endpoint, secret: &id.secret, number: id.number, host: "the process that made the id" };
@@ -210,7 +240,7 @@ fn connect(id: &Id, rank: usize, world_size: usize, deadline: Instant) -> Result
             Err(Setback::Again(why)) => why,
         };
         let now = Instant::now();
-        if why == Errno::CONNREFUSED.to_string() && now - start > REFUSED {
+        if is_refused(&why) && now - start > REFUSED {
             return Err(Error::bootstrap(format!("{endpoint}: the process that made the id has ended: {why}")));
         }
         if now >= deadline {

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 
 use super::id::VERSION;
-use super::message::{Claim, decode_error, encode_error, encode_list};
+use super::message::{FirstMessage, decode_error, encode_error, encode_list};
 use crate::bootstrap::channel::{Broken, CLOSED, Channel};
-use crate::bootstrap::frame::{Frame, Kind, Outgoing};
+use crate::bootstrap::frame::{Frame, FrameKind, Outgoing};
 use crate::bootstrap::handshake;
 use crate::error::{Error, Result};
 
@@ -18,7 +18,7 @@ const FAREWELL: Duration = Duration::from_secs(3);
 const MOST_NAMES: usize = 16;
 
 /// A rank that has come.
-struct Member {
+struct PartyMember {
     channel: Channel,
     /// The bytes of the rank in the current round.
     bytes: Option<Vec<u8>>,
@@ -37,7 +37,7 @@ pub(super) struct Party {
     first: usize,
     begun: Instant,
     round: u64,
-    members: BTreeMap<usize, Member>,
+    members: BTreeMap<usize, PartyMember>,
     leaving: Vec<Leaving>,
     /// A rank that left after round 0.
     left: Option<usize>,
@@ -85,7 +85,7 @@ impl Party {
             self.dismiss(channel, &error);
             return self.fail(error);
         }
-        self.members.insert(rank, Member { channel, bytes: None });
+        self.members.insert(rank, PartyMember { channel, bytes: None });
     }
 
     /// The descriptors to poll; [`serve`](Self::serve) takes their events in this order.
@@ -134,11 +134,11 @@ impl Party {
             Err(broken) => return Err(broken.of_rank(rank)),
         };
         match header.kind {
-            Kind::Notice => Err(match decode_error(rank, &payload) {
+            FrameKind::Notice => Err(match decode_error(rank, &payload) {
                 Error::Timeout { .. } => self.late(),
                 error => error,
             }),
-            Kind::Data if header.sequence == self.round && member.bytes.is_none() => {
+            FrameKind::Data if header.sequence == self.round && member.bytes.is_none() => {
                 member.bytes = Some(if self.round == 0 { read_claim(rank, &payload)? } else { payload });
                 self.left.map_or(Ok(()), |left| Err(lost(left)))?;
                 self.complete();
@@ -202,7 +202,7 @@ impl Party {
 
     /// Sends a rank the reason for which it leaves.
     fn dismiss(&mut self, mut channel: Channel, error: &Error) {
-        channel.queue(Outgoing::control(Kind::Notice, 0, encode_error(error)));
+        channel.queue(Outgoing::control(FrameKind::Notice, 0, encode_error(error)));
         if channel.flush().is_ok() && !channel.is_flushed() {
             self.leaving.push(Leaving { channel, until: Instant::now() + FAREWELL });
         }
@@ -211,8 +211,8 @@ impl Party {
 
 /// The claim of a rank in round 0.
 fn read_claim(rank: usize, payload: &[u8]) -> Result<Vec<u8>> {
-    let claim = Claim::decode(payload);
-    let Claim { own, read, bytes } =
+    let claim = FirstMessage::decode(payload);
+    let FirstMessage { own, read, bytes } =
         claim.ok_or_else(|| Error::bootstrap(format!("rank {rank} sent a claim that is too short")))?;
     match [own, read].into_iter().find(|version| *version != VERSION) {
         None => Ok(bytes.to_vec()),

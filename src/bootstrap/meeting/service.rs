@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustix::event::PollFd;
 
-use super::id::{Id, VERSION, own_host};
+use super::id::{MOST_IDS, MeetingId, VERSION, first, own_host};
 use super::message::MOST_FRAME_BYTES;
 use super::party::Party;
 use crate::bootstrap::endpoint::{Endpoint, listen_tcp};
 use crate::bootstrap::handshake::{Secret, random};
 use crate::bootstrap::interface::outer_address;
-use crate::bootstrap::lobby::{Claim, Lobby};
+use crate::bootstrap::lobby::{Lobby, Newcomer};
 use crate::bootstrap::wait::{LONGEST, until, wait};
 use crate::error::{Error, Result};
 use crate::fork::Maker;
@@ -26,7 +26,7 @@ const ATTEMPTS: usize = 16;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The secrets of the ids that this process has made, by number.
-type Secrets = Arc<Mutex<HashMap<u64, Secret>>>;
+type IdSecrets = Arc<Mutex<HashMap<u64, Secret>>>;
 
 /// The service of this process, started by the first id.
 pub(super) struct Service {
@@ -34,13 +34,13 @@ pub(super) struct Service {
     port: u16,
     outer: Option<IpAddr>,
     host: [u8; 16],
-    secrets: Secrets,
+    secrets: IdSecrets,
 }
 
 impl Service {
     /// Makes an id, whose ranks this process serves from now on. `interfaces`: see
     /// [`Meeting::id`](super::Meeting::id).
-    pub(super) fn id(interfaces: Option<&str>) -> Result<Id> {
+    pub(super) fn id(interfaces: Option<&str>) -> Result<MeetingId> {
         static SERVICE: Mutex<Option<Service>> = Mutex::new(None);
         let mut service = SERVICE.lock();
         // A forked child leaves the service to its parent, and starts its own.
@@ -54,11 +54,11 @@ impl Service {
     /// Starts the thread, which listens on loopback and at `outer`.
     fn start(outer: Option<IpAddr>) -> Result<Self> {
         let (port, listeners) = listen(outer)?;
-        let secrets = Secrets::default();
+        let secrets = IdSecrets::default();
         let known = secrets.clone();
         let addresses: Vec<SocketAddr> =
             [Some(Ipv4Addr::LOCALHOST.into()), outer].into_iter().flatten().map(|ip| (ip, port).into()).collect();
-        let keys = Box::new(move |number| known.lock().get(&number).copied());
+        let keys = Box::new(move |number| known.lock().get(&first(number)).copied());
         let lobby = Lobby::new(Endpoint::Tcp(addresses), listeners, keys);
         let mut meetings = Meetings { lobby, parties: HashMap::new() };
         std::thread::Builder::new()
@@ -68,13 +68,16 @@ impl Service {
         Ok(Self { maker: Maker::this(), port, outer, host: own_host(), secrets })
     }
 
-    fn add(&self) -> Result<Id> {
+    fn add(&self) -> Result<MeetingId> {
         let secret = random()?;
         let mut secrets = self.secrets.lock();
         let number = secrets.len() as u64 + 1;
+        if number > MOST_IDS {
+            return Err(Error::invalid("the number of ids of the process", number, format!("{MOST_IDS} is the most")));
+        }
         secrets.insert(number, secret);
         let &Self { port, outer, host, .. } = self;
-        Ok(Id { version: VERSION, port, outer, host, secret, number })
+        Ok(MeetingId { version: VERSION, port, outer, host, secret, number })
     }
 }
 
@@ -141,8 +144,8 @@ impl Meetings {
         Ok(())
     }
 
-    fn admit(&mut self, claim: Claim) {
-        let Claim { mut channel, number, rank, world_size } = claim;
+    fn admit(&mut self, claim: Newcomer) {
+        let Newcomer { mut channel, number, rank, world_size } = claim;
         let (rank, world_size) = (rank as usize, world_size as usize);
         channel.set_limit(MOST_FRAME_BYTES);
         let party = self.parties.entry(number).or_insert_with(|| Party::new(rank, world_size));
@@ -160,7 +163,7 @@ mod tests {
         let soon = || until(Duration::from_secs(10));
         let service = Service::start(Some(Ipv4Addr::new(127, 0, 0, 2).into())).unwrap();
         let id = service.add().unwrap();
-        let far = Id { host: [0; 16], ..id.clone() };
+        let far = MeetingId { host: [0; 16], ..id.clone() };
         std::thread::scope(|scope| {
             let near = scope.spawn(|| Meeting::join(&id.to_bytes(), 0, 2, b"near", soon()).unwrap());
             let joined = Meeting::join(&far.to_bytes(), 1, 2, b"far", soon()).unwrap();
@@ -173,10 +176,13 @@ mod tests {
     fn the_end_of_the_maker_is_an_error() {
         let (port, listeners) = listen(None).unwrap();
         drop(listeners);
-        let id = Id { version: VERSION, port, outer: None, host: own_host(), secret: [1; 16], number: 1 };
+        let id = MeetingId { version: VERSION, port, outer: None, host: own_host(), secret: [1; 16], number: 1 };
         let start = Instant::now();
         let error = Meeting::join(&id.to_bytes(), 0, 2, b"", until(Duration::from_secs(30))).unwrap_err();
         assert!(matches!(&error, Error::Bootstrap { message } if message.contains("has ended")), "{error}");
         assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+        assert!(Meeting::has_ended(&id.to_bytes()).unwrap());
+        let running = Service::start(None).unwrap().add().unwrap();
+        assert!(!Meeting::has_ended(&running.to_bytes()).unwrap());
     }
 }

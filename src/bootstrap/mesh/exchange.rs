@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::{Mesh, Peer};
 use crate::bootstrap::channel::{Broken, CLOSED, farewell};
-use crate::bootstrap::frame::{Frame, Kind, Outgoing, shown};
+use crate::bootstrap::frame::{Frame, FrameKind, Outgoing, shown};
 use crate::bootstrap::notice::{notice, read_notice};
 use crate::bootstrap::wait::{Patience, wait};
 use crate::error::{Error, Result, group_of_world};
@@ -28,7 +28,13 @@ impl Mesh {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
+        if let Some(observer) = self.observer.as_ref().filter(|_| self.maker.is_here()) {
+            observer.begins(self.sequence, &self.call);
+        }
         let outcome = self.maker.check("a group").and_then(|()| self.run(outgoing, deadline));
+        if let Some(observer) = self.observer.as_ref().filter(|_| self.maker.is_here()) {
+            observer.ends();
+        }
         let outcome = outcome.map_err(|error| self.explained(error));
         if let Err(error) = &outcome {
             self.fail(error);
@@ -86,7 +92,7 @@ impl Mesh {
             let heeded = self.heeded.as_ref().map_or(Ok(()), |heeded| heeded());
             let mut missing = Vec::new();
             for (rank, peer) in self.others() {
-                let end = |peer: &mut Peer| peer.last_words([own, rank], sequence).unwrap_or_else(|error| error);
+                let end = |peer: &mut Peer| peer.last_words(own, rank, sequence).unwrap_or_else(|error| error);
                 match peer.channel.flush() {
                     Ok(()) => {}
                     Err(Broken::Closed) => return Err(end(peer)),
@@ -94,7 +100,7 @@ impl Mesh {
                 }
                 if frames[rank].is_none() {
                     let frame = peer.channel.receive().map_err(|broken| broken.of_rank(rank))?;
-                    frames[rank] = frame.map(|frame| check(frame, [own, rank], expected, &call)).transpose()?;
+                    frames[rank] = frame.map(|frame| check(frame, own, rank, expected, &call)).transpose()?;
                 }
                 if frames[rank].is_none() || !peer.channel.is_flushed() {
                     // The process was known to have ended before its last bytes were read.
@@ -163,7 +169,7 @@ impl Mesh {
             let gone = if is_process { !flags.is_empty() } else { flags.intersects(GONE) };
             peer.ended |= gone && is_process;
             if gone && peer.end.is_none() && !missing.contains(&rank) {
-                peer.end = Some(peer.last_words([own, rank], sequence)?);
+                peer.end = Some(peer.last_words(own, rank, sequence)?);
             }
         }
         Ok(())
@@ -173,15 +179,15 @@ impl Mesh {
 impl Peer {
     /// Reads the remaining frames of a peer that is gone and returns the cause. `Ok` with this error if the peer had
     /// finished exchange `sequence`, which is in progress; `Err` if the peer may have died in it.
-    fn last_words(&mut self, [own, rank]: [usize; 2], sequence: u64) -> Result<Error> {
+    fn last_words(&mut self, own: usize, rank: usize, sequence: u64) -> Result<Error> {
         let mut finished = false;
         let error = loop {
             match self.channel.receive() {
                 Ok(Some(Frame { header, payload, .. })) => {
                     finished |= header.sequence > sequence;
                     match header.kind {
-                        Kind::Goodbye => break departed(rank),
-                        Kind::Notice => break read_notice(rank, &payload).seen_by(own, rank),
+                        FrameKind::Goodbye => break departed(rank),
+                        FrameKind::Notice => break read_notice(rank, &payload).seen_by(own, rank),
                         _ => {}
                     }
                 }
@@ -200,11 +206,11 @@ fn departed(rank: usize) -> Error {
 
 /// Checks that a frame belongs to this exchange and to the same call, and removes the name of the call from the
 /// payload.
-fn check(mut frame: Frame, [own, rank]: [usize; 2], expected: Option<(Kind, u64)>, call: &str) -> Result<Frame> {
+fn check(mut frame: Frame, own: usize, rank: usize, expected: Option<(FrameKind, u64)>, call: &str) -> Result<Frame> {
     let header = frame.header;
     match header.kind {
-        Kind::Notice => return Err(read_notice(rank, &frame.payload).seen_by(own, rank)),
-        Kind::Goodbye => return Err(departed(rank)),
+        FrameKind::Notice => return Err(read_notice(rank, &frame.payload).seen_by(own, rank)),
+        FrameKind::Goodbye => return Err(departed(rank)),
         _ => {}
     }
     let length = frame.payload.first().map_or(0, |length| usize::from(*length));
@@ -212,13 +218,13 @@ fn check(mut frame: Frame, [own, rank]: [usize; 2], expected: Option<(Kind, u64)
         return Err(Error::bootstrap(format!("rank {rank} sent a {} without a call", header.kind.name())));
     };
     if theirs != call.as_bytes() {
-        return Err(Error::unlike_calls([own, rank], [call, &shown(theirs)]));
+        return Err(Error::unlike_calls(own, call, rank, &shown(theirs)));
     }
     frame.payload.drain(..1 + length);
     match header.kind {
         kind if expected == Some((kind, header.sequence)) && header.rank as usize == rank => Ok(frame),
         kind => {
-            let name = |(kind, sequence): (Kind, u64)| format!("{} {sequence}", kind.name());
+            let name = |(kind, sequence): (FrameKind, u64)| format!("{} {sequence}", kind.name());
             let what = "the exchange".into();
             let ours = expected.map(name).unwrap_or_default();
             Err(Error::Mismatch { what, against: own, ours, rank, theirs: name((kind, header.sequence)) })

@@ -16,12 +16,12 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, bind, listen};
 
-use super::{LIMIT_BYTES, Mesh, Peer, Process};
+use super::{LIMIT_BYTES, Mesh, Peer, ProcessIdentity};
 use crate::bootstrap::all_gather::Bootstrap;
 use crate::bootstrap::channel::Channel;
 use crate::bootstrap::directory::Directory;
 use crate::bootstrap::endpoint::{BACKLOG, Endpoint, Setback, stream, unix_address};
-use crate::bootstrap::frame::{Fields, Frame, Kind, Outgoing, check_rank};
+use crate::bootstrap::frame::{Fields, Frame, FrameKind, Outgoing, check_rank};
 use crate::bootstrap::handshake::random;
 use crate::bootstrap::hello::check_count;
 use crate::bootstrap::peer::Life;
@@ -40,7 +40,7 @@ impl Mesh {
         let (rank, world_size) = (bootstrap.rank(), bootstrap.world_size());
         check_rank(rank, world_size)?;
         if world_size == 1 {
-            return Ok(Self::new(0, vec![None], vec![Process::current()?]));
+            return Ok(Self::new(0, vec![None], vec![ProcessIdentity::current()?]));
         }
         // A rank that cannot listen reports the error, so that the others do not wait for it.
         let door = Door::open();
@@ -51,14 +51,14 @@ impl Mesh {
         let cards = bootstrap.all_gather(&card, deadline)?;
         let door = door?;
         check_count(cards.len(), world_size)?;
-        let cards: Vec<Card> =
-            cards.iter().enumerate().map(|(peer, card)| Card::read(card, peer)).collect::<Result<_>>()?;
+        let cards: Vec<MeshCard> =
+            cards.iter().enumerate().map(|(peer, card)| MeshCard::read(card, peer)).collect::<Result<_>>()?;
 
         if cards[rank].token != door.token {
             return Err(Error::bootstrap(format!("the all-gather gave another rank's bytes at rank {rank}")));
         }
         let processes = cards.iter().map(|card| card.process).collect();
-        let meeting = Meeting { rank, deadline, cards: &cards };
+        let meeting = MeshMeeting { rank, deadline, cards: &cards };
         let peers = meeting.connect(&door).and_then(|channels| meeting.watch(channels));
         drop(door); // shows waiting ranks that this rank will not connect any more
         conclude(bootstrap, peers, deadline).map(|peers| Self::new(rank, peers, processes))
@@ -97,7 +97,7 @@ fn apart(lost: Option<Error>) -> Error {
     ))
 }
 
-impl Process {
+impl ProcessIdentity {
     fn current() -> Result<Self> {
         static NONCE: OnceCell<[u8; 16]> = OnceCell::new();
         Ok(Self { id: std::process::id(), nonce: *NONCE.get_or_try_init(random)? })
@@ -109,7 +109,7 @@ pub(super) struct Door {
     listener: OwnedFd,
     path: PathBuf,
     token: [u8; TOKEN_BYTES],
-    process: Process,
+    process: ProcessIdentity,
     _directory: Directory,
 }
 
@@ -122,7 +122,7 @@ impl Door {
             |errno: rustix::io::Errno| Error::system(format_args!("listen at {}", path.display()), &errno.into());
         bind(&listener, &unix_address(&path)?).map_err(system)?;
         listen(&listener, BACKLOG).map_err(system)?;
-        Ok(Self { listener, path, token: random()?, process: Process::current()?, _directory: directory })
+        Ok(Self { listener, path, token: random()?, process: ProcessIdentity::current()?, _directory: directory })
     }
 
     /// The data that the other ranks need to connect to this rank.
@@ -133,13 +133,13 @@ impl Door {
 }
 
 /// The address and the process of a rank's listener.
-struct Card {
-    process: Process,
+struct MeshCard {
+    process: ProcessIdentity,
     token: [u8; TOKEN_BYTES],
     endpoint: Endpoint,
 }
 
-impl Card {
+impl MeshCard {
     fn read(bytes: &[u8], rank: usize) -> Result<Self> {
         let mut fields = Fields(bytes);
         let read = match fields.array() {
@@ -151,23 +151,23 @@ impl Card {
             return Err(Error::bootstrap(format!("rank {rank} gave {} bytes that name no socket", bytes.len())));
         };
         let path = Path::new(&std::ffi::OsString::from_vec(fields.0.to_vec())).to_owned();
-        Ok(Self { process: Process { id, nonce }, token, endpoint: Endpoint::Unix(path) })
+        Ok(Self { process: ProcessIdentity { id, nonce }, token, endpoint: Endpoint::Unix(path) })
     }
 }
 
 /// The ranks that connect to each other.
-struct Meeting<'a> {
+struct MeshMeeting<'a> {
     rank: usize,
     deadline: Instant,
-    cards: &'a [Card],
+    cards: &'a [MeshCard],
 }
 
-impl Meeting<'_> {
+impl MeshMeeting<'_> {
     fn connect(&self, door: &Door) -> Result<Vec<Option<Channel>>> {
         let mut peers: Vec<Option<Channel>> = self.cards.iter().map(|_| None).collect();
         for (peer, card) in self.cards.iter().enumerate().take(self.rank) {
             let mut channel = Channel::new(self.dial(peer)?, LIMIT_BYTES);
-            channel.queue(Outgoing::control(Kind::Hello, self.rank, card.token.to_vec()));
+            channel.queue(Outgoing::control(FrameKind::Hello, self.rank, card.token.to_vec()));
             channel.flush().map_err(|broken| broken.of_rank(peer))?;
             peers[peer] = Some(channel);
         }
@@ -269,7 +269,7 @@ impl Meeting<'_> {
         // token.
         let known = frame.payload == door.token;
         let free = peer > self.rank && peers.get(peer).is_some_and(Option::is_none);
-        if known && free && frame.header.kind == Kind::Hello {
+        if known && free && frame.header.kind == FrameKind::Hello {
             caller.set_limit(LIMIT_BYTES);
             peers[peer] = Some(caller);
         }

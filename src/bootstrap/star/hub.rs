@@ -8,11 +8,11 @@ use rustix::event::{PollFd, PollFlags};
 
 use crate::bootstrap::channel::{Broken, Channel, farewell};
 use crate::bootstrap::endpoint::Endpoint;
-use crate::bootstrap::frame::{Frame, Kind, MAX_FRAME_BYTES, Outgoing};
+use crate::bootstrap::frame::{Frame, FrameKind, MAX_FRAME_BYTES, Outgoing};
 use crate::bootstrap::handshake::{self, Secret};
-use crate::bootstrap::lobby::{Claim, Lobby};
+use crate::bootstrap::lobby::{Lobby, Newcomer};
 use crate::bootstrap::notice::{notice, read_notice};
-use crate::bootstrap::wait::{Limit, wait};
+use crate::bootstrap::wait::{WaitLimit, wait};
 use crate::error::{Error, Result};
 
 /// How long rank 0 keeps accepting after the world could not form.
@@ -20,7 +20,7 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// The event for which rank 0 waits.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum HubPhase {
     /// Every rank to join.
     Form,
     /// Every rank's bytes.
@@ -50,17 +50,17 @@ impl Hub {
         listener: OwnedFd,
         secret: Secret,
         world_size: usize,
-        limit: &Limit,
+        limit: &WaitLimit,
     ) -> Result<Self> {
         let lobby = Lobby::new(endpoint, vec![listener], Box::new(move |_| Some(secret)));
         let members = (1..world_size).map(|_| None).collect();
         let mut hub = Self { lobby, members };
         let formed = hub.reporting(|hub| {
-            hub.run(Phase::Form, limit)?;
+            hub.run(HubPhase::Form, limit)?;
             for (_, member) in hub.joined_mut() {
-                member.channel.queue(Outgoing::control(Kind::Start, 0, Vec::new()));
+                member.channel.queue(Outgoing::control(FrameKind::Start, 0, Vec::new()));
             }
-            hub.run(Phase::Send, limit)
+            hub.run(HubPhase::Send, limit)
         });
         match formed {
             Ok(()) => Ok(hub),
@@ -79,7 +79,7 @@ impl Hub {
     fn tell_the_late(&mut self, error: &Error) {
         let deadline = Instant::now() + LINGER;
         let mut known: Vec<usize> = self.joined().map(|(rank, _)| rank).collect();
-        while !self.missing(Phase::Form).is_empty() && Instant::now() < deadline {
+        while !self.missing(HubPhase::Form).is_empty() && Instant::now() < deadline {
             let mut fds: Vec<PollFd<'_>> = self.lobby.interests().collect();
             let claims = wait(&mut fds, deadline).and_then(|ready| self.lobby.serve(&ready));
             let Ok(claims) = claims else { return };
@@ -97,8 +97,8 @@ impl Hub {
 
     pub(super) fn all_gather(&mut self, sequence: u64, own: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>> {
         self.reporting(|hub| {
-            let limit = Limit::from(deadline);
-            hub.run(Phase::Gather { sequence }, &limit)?;
+            let limit = WaitLimit::from(deadline);
+            hub.run(HubPhase::Gather { sequence }, &limit)?;
             let mut all: Vec<Arc<[u8]>> = vec![own.into()];
             all.extend(hub.joined_mut().map(|(_, member)| member.bytes.take().unwrap_or_default()));
             for (rank, member) in hub.joined_mut() {
@@ -106,7 +106,7 @@ impl Hub {
                     member.channel.queue(Outgoing::data(source, sequence, Arc::clone(bytes)));
                 }
             }
-            hub.run(Phase::Send, &limit)?;
+            hub.run(HubPhase::Send, &limit)?;
             Ok(all.iter().map(|bytes| bytes.to_vec()).collect())
         })
     }
@@ -133,7 +133,7 @@ impl Hub {
     }
 
     /// Serves ranks and newcomers until the phase is over.
-    fn run(&mut self, phase: Phase, limit: &Limit) -> Result<()> {
+    fn run(&mut self, phase: HubPhase, limit: &WaitLimit) -> Result<()> {
         let start = Instant::now();
         while !self.missing(phase).is_empty() {
             limit.ask()?;
@@ -160,21 +160,21 @@ impl Hub {
     }
 
     /// The ranks for which the phase is not over.
-    fn missing(&self, phase: Phase) -> Vec<usize> {
+    fn missing(&self, phase: HubPhase) -> Vec<usize> {
         match phase {
-            Phase::Form => (1..self.world_size()).filter(|rank| self.members[rank - 1].is_none()).collect(),
-            Phase::Gather { .. } => self.joined().filter(|(_, m)| m.bytes.is_none()).map(|(rank, _)| rank).collect(),
-            Phase::Send => self.joined().filter(|(_, m)| !m.channel.is_flushed()).map(|(rank, _)| rank).collect(),
+            HubPhase::Form => (1..self.world_size()).filter(|rank| self.members[rank - 1].is_none()).collect(),
+            HubPhase::Gather { .. } => self.joined().filter(|(_, m)| m.bytes.is_none()).map(|(rank, _)| rank).collect(),
+            HubPhase::Send => self.joined().filter(|(_, m)| !m.channel.is_flushed()).map(|(rank, _)| rank).collect(),
         }
     }
 
     /// The timeout that names the missing ranks. `whose` names the rank whose deadline passed, if it is not this rank.
-    fn late(&self, phase: Phase, start: Instant, whose: &str) -> Error {
+    fn late(&self, phase: HubPhase, start: Instant, whose: &str) -> Error {
         let missing = self.missing(phase);
         let what = match phase {
-            Phase::Form => format!("did not connect to {}", self.lobby.endpoint()),
-            Phase::Gather { .. } => "did not take part in the all-gather".to_owned(),
-            Phase::Send => "did not take the result of the all-gather".to_owned(),
+            HubPhase::Form => format!("did not connect to {}", self.lobby.endpoint()),
+            HubPhase::Gather { .. } => "did not take part in the all-gather".to_owned(),
+            HubPhase::Send => "did not take the result of the all-gather".to_owned(),
         };
         let names: Vec<String> = missing.iter().map(usize::to_string).collect();
         let doing = format!("ranks {{{}}} of {} {what}{whose}", names.join(", "), self.world_size());
@@ -182,8 +182,8 @@ impl Hub {
     }
 
     /// Gives a newcomer its rank, or sends it a refusal.
-    fn admit(&mut self, claim: Claim) {
-        let Claim { mut channel, rank, world_size, .. } = claim;
+    fn admit(&mut self, claim: Newcomer) {
+        let Newcomer { mut channel, rank, world_size, .. } = claim;
         let ours = self.world_size();
         let why = if world_size as usize != ours {
             format!("rank {rank} was started with world size {world_size}, rank 0 with {ours}")
@@ -201,7 +201,7 @@ impl Hub {
     }
 
     /// Continues with one rank.
-    fn serve(&mut self, rank: usize, phase: Phase, start: Instant) -> Result<()> {
+    fn serve(&mut self, rank: usize, phase: HubPhase, start: Instant) -> Result<()> {
         let Some(member) = self.members.get_mut(rank - 1).and_then(Option::as_mut) else {
             return Ok(());
         };
@@ -209,21 +209,21 @@ impl Hub {
         match (member.channel.flush(), phase) {
             // The other ranks may have the result and have continued. So this rank continues too, and finds the loss
             // later as they do.
-            (Err(Broken::Closed), Phase::Send) => member.channel.discard(),
+            (Err(Broken::Closed), HubPhase::Send) => member.channel.discard(),
             (flushed, _) => flushed.map_err(broken)?,
         }
         let waits = match phase {
-            Phase::Send => return Ok(()),
-            Phase::Gather { sequence } if member.bytes.is_none() => {
+            HubPhase::Send => return Ok(()),
+            HubPhase::Gather { sequence } if member.bytes.is_none() => {
                 let Some(frame) = member.channel.receive().map_err(broken)? else { return Ok(()) };
                 member.bytes = Some(check(frame, rank, sequence)?.into());
                 false
             }
-            Phase::Form | Phase::Gather { .. } => true,
+            HubPhase::Form | HubPhase::Gather { .. } => true,
         };
         // Until the result is out, a rank may send only a notice that it gives up.
         let Some(Frame { header, payload, .. }) = member.channel.receive().map_err(broken)? else { return Ok(()) };
-        if header.kind != Kind::Notice {
+        if header.kind != FrameKind::Notice {
             return Err(Error::bootstrap(format!("rank {rank} sent a {} out of turn", header.kind.name())));
         }
         match read_notice(rank, &payload) {
@@ -238,11 +238,11 @@ impl Hub {
 }
 
 /// The events to watch for a rank. None once the rank has received everything: then it may leave.
-fn interest(member: &Member, phase: Phase) -> Option<PollFd<'_>> {
+fn interest(member: &Member, phase: HubPhase) -> Option<PollFd<'_>> {
     match phase {
-        Phase::Send if member.channel.is_flushed() => None,
-        Phase::Send => Some(member.channel.interest(PollFlags::empty())),
-        Phase::Form | Phase::Gather { .. } => Some(member.channel.interest(PollFlags::IN)),
+        HubPhase::Send if member.channel.is_flushed() => None,
+        HubPhase::Send => Some(member.channel.interest(PollFlags::empty())),
+        HubPhase::Form | HubPhase::Gather { .. } => Some(member.channel.interest(PollFlags::IN)),
     }
 }
 
@@ -250,8 +250,8 @@ fn interest(member: &Member, phase: Phase) -> Option<PollFd<'_>> {
 pub(super) fn check(frame: Frame, rank: usize, sequence: u64) -> Result<Vec<u8>> {
     let Frame { header, payload, .. } = frame;
     match header.kind {
-        Kind::Notice => Err(read_notice(rank, &payload)),
-        Kind::Data if header.rank as usize == rank && header.sequence == sequence => Ok(payload),
+        FrameKind::Notice => Err(read_notice(rank, &payload)),
+        FrameKind::Data if header.rank as usize == rank && header.sequence == sequence => Ok(payload),
         kind => Err(Error::bootstrap(format!(
             "expected data of rank {rank} in exchange {sequence}, got {} of rank {} in exchange {}",
             kind.name(),

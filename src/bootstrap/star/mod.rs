@@ -15,11 +15,12 @@ use self::spoke::Spoke;
 use super::endpoint::Endpoint;
 use super::frame::check_length;
 use super::handshake::Secret;
-use super::wait::Limit;
+use super::shown::Shown;
+use super::wait::WaitLimit;
 use crate::error::{Error, Result};
 use crate::fork::Maker;
 
-enum Side {
+enum StarSide {
     Alone,
     Hub(Hub),
     Spoke(Spoke),
@@ -33,13 +34,13 @@ pub(super) struct Star {
     rank: usize,
     world_size: usize,
     sequence: u64,
-    side: Side,
+    side: StarSide,
 }
 
 impl Star {
     /// A world of one.
     pub(super) fn alone() -> Self {
-        Self::new(0, 1, Side::Alone)
+        Self::new(0, 1, StarSide::Alone)
     }
 
     /// Rank 0: waits at `listener`, a listening socket, for all others.
@@ -48,10 +49,11 @@ impl Star {
         listener: OwnedFd,
         secret: Secret,
         world_size: usize,
-        limit: impl Into<Limit>,
+        limit: impl Into<WaitLimit>,
     ) -> Result<Self> {
+        let _shown = Shown::begin(0, world_size, endpoint.place());
         let hub = Hub::form(endpoint, listener, secret, world_size, &limit.into())?;
-        Ok(Self::new(0, world_size, Side::Hub(hub)))
+        Ok(Self::new(0, world_size, StarSide::Hub(hub)))
     }
 
     /// Any other rank: connects to rank 0.
@@ -60,13 +62,14 @@ impl Star {
         secret: Secret,
         rank: usize,
         world_size: usize,
-        limit: impl Into<Limit>,
+        limit: impl Into<WaitLimit>,
     ) -> Result<Self> {
+        let _shown = Shown::begin(rank, world_size, endpoint.place());
         let spoke = Spoke::join(endpoint, &secret, rank, world_size, &limit.into())?;
-        Ok(Self::new(rank, world_size, Side::Spoke(spoke)))
+        Ok(Self::new(rank, world_size, StarSide::Spoke(spoke)))
     }
 
-    fn new(rank: usize, world_size: usize, side: Side) -> Self {
+    fn new(rank: usize, world_size: usize, side: StarSide) -> Self {
         Self { maker: Maker::this(), rank, world_size, sequence: 0, side }
     }
 
@@ -82,13 +85,13 @@ impl Star {
         check_length(bytes.len())?;
         self.maker.check("a bootstrap")?;
         let outcome = match &mut self.side {
-            Side::Alone => Ok(vec![bytes.to_vec()]),
-            Side::Hub(hub) => hub.all_gather(self.sequence, bytes, deadline),
-            Side::Spoke(spoke) => spoke.all_gather(self.sequence, bytes, deadline),
-            Side::Failed(error) => Err(error.clone()),
+            StarSide::Alone => Ok(vec![bytes.to_vec()]),
+            StarSide::Hub(hub) => hub.all_gather(self.sequence, bytes, deadline),
+            StarSide::Spoke(spoke) => spoke.all_gather(self.sequence, bytes, deadline),
+            StarSide::Failed(error) => Err(error.clone()),
         };
         self.sequence += 1;
         // Closing the sockets at once notifies the others.
-        outcome.inspect_err(|error| self.side = Side::Failed(error.clone()))
+        outcome.inspect_err(|error| self.side = StarSide::Failed(error.clone()))
     }
 }

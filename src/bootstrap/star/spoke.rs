@@ -6,10 +6,10 @@ use super::hub::check;
 use crate::bootstrap::channel::{Broken, Channel, farewell};
 use crate::bootstrap::endpoint::{Endpoint, Setback};
 use crate::bootstrap::entrance::Entrance;
-use crate::bootstrap::frame::{Frame, Kind, MAX_FRAME_BYTES, Outgoing};
+use crate::bootstrap::frame::{Frame, FrameKind, MAX_FRAME_BYTES, Outgoing};
 use crate::bootstrap::handshake::Secret;
 use crate::bootstrap::notice::{notice, read_notice};
-use crate::bootstrap::wait::Limit;
+use crate::bootstrap::wait::WaitLimit;
 use crate::error::{Error, Result};
 
 /// Pause before the second attempt to reach rank 0; it doubles up to [`LAST_PAUSE`].
@@ -33,7 +33,7 @@ impl Spoke {
         secret: &Secret,
         rank: usize,
         world_size: usize,
-        limit: &Limit,
+        limit: &WaitLimit,
     ) -> Result<Self> {
         let (start, deadline) = (Instant::now(), limit.deadline);
         let entrance = Entrance { endpoint, secret, number: 0, host: "rank 0" };
@@ -56,7 +56,7 @@ impl Spoke {
         let mut spoke = Self { channel, rank, world_size };
         let doing = "it reported neither that every rank connected nor which ranks are missing";
         spoke.reporting(|spoke| match spoke.next(deadline, start, doing)?.header.kind {
-            Kind::Start => Ok(()),
+            FrameKind::Start => Ok(()),
             kind => Err(Error::bootstrap(format!("rank 0 sent a {} instead of a start", kind.name()))),
         })?;
         Ok(spoke)
@@ -93,7 +93,7 @@ impl Spoke {
         let deadline = Instant::now() + ANSWER;
         loop {
             let frame = receive(&mut self.channel, deadline).ok()??;
-            if frame.header.kind == Kind::Notice {
+            if frame.header.kind == FrameKind::Notice {
                 return Some(read_notice(0, &frame.payload));
             }
         }
@@ -102,7 +102,7 @@ impl Spoke {
     /// The next frame of rank 0. `doing` goes into the message of a timeout.
     fn next(&mut self, deadline: Instant, start: Instant, doing: &str) -> Result<Frame> {
         match receive(&mut self.channel, deadline)? {
-            Some(frame) if frame.header.kind == Kind::Notice => Err(read_notice(0, &frame.payload)),
+            Some(frame) if frame.header.kind == FrameKind::Notice => Err(read_notice(0, &frame.payload)),
             Some(frame) => Ok(frame),
             None => Err(Error::exchange_timeout(Some(0), start.elapsed(), doing)),
         }
@@ -115,7 +115,7 @@ fn receive(channel: &mut Channel, deadline: Instant) -> Result<Option<Frame>> {
         Ok(frame) => Ok(frame),
         // Sending failed, but rank 0 may have sent the cause before it closed.
         Err(Broken::Closed) => match channel.receive() {
-            Ok(Some(frame)) if frame.header.kind == Kind::Notice => Ok(Some(frame)),
+            Ok(Some(frame)) if frame.header.kind == FrameKind::Notice => Ok(Some(frame)),
             _ => Err(Broken::Closed.of_rank(0)),
         },
         Err(broken) => Err(broken.of_rank(0)),

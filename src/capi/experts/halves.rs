@@ -32,10 +32,10 @@ pub(super) unsafe fn experts_dispatch_begin(
         let device = experts.device();
         // SAFETY: passed on.
         let (routing, (rows, scales)) = unsafe { (routing.resolve(device)?, sent.resolve(device)?) };
-        let rows = (&rows, scales.as_ref());
+        let sent = experts::TokenRows { rows: &rows, scales: scales.as_ref() };
         // SAFETY: passed on.
         let queue = unsafe { target(queue, operands) }?;
-        Ok(Box::new(Arriving(Mutex::new(Some(experts.dispatch_begun(&routing, rows, queue)?)))))
+        Ok(Box::new(Arriving(Mutex::new(Some(experts.dispatch_begun(&routing, sent, queue)?)))))
     })
 }
 

@@ -154,7 +154,8 @@ impl<'a> BoundAllReduce<'a> {
                 "another thread enqueues on this communicator at the same time, so the order of the calls is undefined",
             )
         })?;
-        self.prepared.enqueue(&mut turn)
+        let enqueued = self.prepared.enqueue(&mut turn);
+        turn.end(enqueued)
     }
 }
 

@@ -2,13 +2,13 @@
 //! enqueues its plan any number of times.
 #![allow(unsafe_code)]
 
-use super::{Plan, scratch};
+use super::{AllReducePlan, scratch};
 use crate::collective::exchange::copy;
 use crate::collective::reach::Peers;
 use crate::collective::turn::{Recorded, Turn};
 use crate::collective::{Inner, multicast};
 use crate::error::Result;
-use crate::group::{CODEC_SHIFT, Call, Group};
+use crate::group::{Announced, CODEC_SHIFT, EnqueuedCall, Group};
 use crate::kernel::args;
 use crate::kernel::geometry::Launch;
 use crate::memory::{Arena, View};
@@ -19,11 +19,11 @@ use crate::types::WAY_NOTHING;
 #[expect(clippy::large_enum_variant, reason = "it lives on the stack of a call, which allocates nothing")]
 pub(in crate::collective) enum Prepared {
     /// No elements. Holds the words that ranks compare.
-    Empty(Call),
+    Empty(EnqueuedCall),
     /// A group of one rank.
     Copy { from: Strip, into: Strip },
     /// Several ranks.
-    Calls(Calls),
+    Calls(EqualLaunches),
 }
 
 // SAFETY: the addresses are for the device; the caller that enqueues ensures when the device may use them.
@@ -32,34 +32,34 @@ unsafe impl Send for Prepared {}
 unsafe impl Sync for Prepared {}
 
 /// Launches of equal size, and a last launch that may be smaller.
-pub(in crate::collective) struct Calls {
+pub(in crate::collective) struct EqualLaunches {
     /// Arguments of the first launch. Each other launch starts where the previous launch ends.
-    args: Args,
+    args: KernelArgs,
     /// The words that ranks compare before each launch.
-    noted: Call,
+    noted: EnqueuedCall,
     count: usize,
     /// Every launch but the last.
-    whole: Part,
-    last: Part,
+    whole: LaunchPart,
+    last: LaunchPart,
     /// Where peers find the operands.
     peers: [Peers; 2],
 }
 
 /// Arguments of a launch, except those that depend on its size.
-enum Args {
+enum KernelArgs {
     Unicast(args::AllReduceArgs),
     Multicast(args::MulticastArgs),
 }
 
 /// The values that depend on the size of one launch.
-struct Part {
+struct LaunchPart {
     elems: usize,
     bytes: u64,
     launch: Launch,
 }
 
-impl Part {
-    fn new(group: &Group, plan: &Plan, elems: usize) -> Self {
+impl LaunchPart {
+    fn new(group: &Group, plan: &AllReducePlan, elems: usize) -> Self {
         let bytes = (elems * plan.dtype.bytes()) as u64;
         Self { elems, bytes, launch: plan.geometry(group, bytes) }
     }
@@ -80,17 +80,19 @@ impl Prepared {
             let [from, into] = operands.map(|view| Strip::whole(view, call.dtype));
             return Ok(Self::Copy { from, into });
         }
-        let plan = Plan::new(inner, call, operands, recorded)?;
+        let plan = AllReducePlan::new(inner, call, operands, recorded)?;
         let count = input.elems.div_ceil(plan.call_elems);
-        let whole = Part::new(&inner.group, &plan, plan.call_elems);
-        let last = Part::new(&inner.group, &plan, input.elems - (count - 1) * plan.call_elems);
+        let whole = LaunchPart::new(&inner.group, &plan, plan.call_elems);
+        let last = LaunchPart::new(&inner.group, &plan, input.elems - (count - 1) * plan.call_elems);
         let noted = noted(call, &plan, input.elems, operands.map(|operand| inner.offset_to_check(operand)));
         let args = match plan.algorithm.is_multicast() {
-            true => Args::Multicast(multicast::sum_args(&inner.arena, plan.algorithm, plan.dtype, operands)?),
-            false => Args::Unicast(unicast_args(&inner.arena, &plan, operands)),
+            true => {
+                KernelArgs::Multicast(multicast::sum_args(&inner.arena, plan.algorithm, plan.dtype, input, output)?)
+            }
+            false => KernelArgs::Unicast(unicast_args(&inner.arena, &plan, input, output)),
         };
         let peers = plan.peers.unwrap_or([Peers::NONE; 2]);
-        Ok(Self::Calls(Calls { args, noted, count, whole, last, peers }))
+        Ok(Self::Calls(EqualLaunches { args, noted, count, whole, last, peers }))
     }
 
     /// Enqueues the plan once, in the order of calls.
@@ -112,15 +114,15 @@ impl Prepared {
     }
 }
 
-impl Calls {
+impl EqualLaunches {
     fn launch(&self, number: usize, turn: &mut Turn<'_>) -> Result<()> {
         let part = if number + 1 == self.count { &self.last } else { &self.whole };
         let start_bytes = number as u64 * self.whole.bytes;
-        let first = turn.announce(self.noted)?;
+        let announced = turn.announce_part(self.noted, part.bytes)?;
         let whole = match &self.args {
-            Args::Unicast(whole) => whole,
-            Args::Multicast(whole) => {
-                return multicast::launch_sum(whole, part.bytes, &part.launch, start_bytes, first, turn);
+            KernelArgs::Unicast(whole) => whole,
+            KernelArgs::Multicast(whole) => {
+                return multicast::launch_sum(whole, part.bytes, &part.launch, start_bytes, announced, turn);
             }
         };
         let args = args::AllReduceArgs {
@@ -129,7 +131,7 @@ impl Calls {
             count: part.elems as u64,
             inputs_offset_bytes: whole.inputs_offset_bytes + start_bytes,
             outputs_offset_bytes: whole.outputs_offset_bytes + start_bytes,
-            wait: if first { turn.inner.arena.wait(true) } else { whole.wait },
+            wait: if announced == Announced::from(false) { whole.wait } else { turn.inner.arena.wait(announced) },
             lanes_log2: part.launch.lanes_log2,
             ..*whole
         };
@@ -141,7 +143,7 @@ impl Calls {
 }
 
 /// The arguments of the first launch, except those that depend on its size.
-fn unicast_args(arena: &Arena, plan: &Plan, [input, output]: [&View<'_>; 2]) -> args::AllReduceArgs {
+fn unicast_args(arena: &Arena, plan: &AllReducePlan, input: &View<'_>, output: &View<'_>) -> args::AllReduceArgs {
     let none = [Peers::NONE; 2];
     let [inputs, outputs] = plan.peers.as_ref().unwrap_or(&none);
     args::AllReduceArgs {
@@ -154,18 +156,18 @@ fn unicast_args(arena: &Arena, plan: &Plan, [input, output]: [&View<'_>; 2]) -> 
         dtype: plan.dtype as u32,
         reduction: plan.reduction as u32,
         codec: plan.codec.number(),
-        ..sum_args(arena, plan.algorithm, false)
+        ..sum_args(arena, plan.algorithm, false.into())
     }
 }
 
-/// The arguments of a reduction that depend only on its algorithm. `first`: whether the call is the first on the device.
-pub(in crate::collective) fn sum_args(arena: &Arena, algorithm: Algorithm, first: bool) -> args::AllReduceArgs {
+/// The arguments of a reduction that depend only on its algorithm.
+pub(in crate::collective) fn sum_args(arena: &Arena, algorithm: Algorithm, call: Announced) -> args::AllReduceArgs {
     let scratch = scratch(arena.layout(), algorithm);
     args::AllReduceArgs {
         peers: arena.everywhere(scratch.region.offset),
         slot_packets: scratch.slot_packets,
         state: arena.own(scratch.state.offset).cast(),
-        wait: arena.wait(first),
+        wait: arena.wait(call),
         rank: arena.group().rank() as u32,
         world: arena.group().world_size() as u32,
         algorithm: algorithm.number(),
@@ -176,13 +178,14 @@ pub(in crate::collective) fn sum_args(arena: &Arena, algorithm: Algorithm, first
 /// The words that ranks compare for an all-reduce of `elems` elements. `to_check`: the offsets of operands that peers do not
 /// access in this call.
 #[inline]
-fn noted(call: &op::Call<'_>, plan: &Plan, elems: usize, to_check: [Option<u64>; 2]) -> Call {
+fn noted(call: &op::Call<'_>, plan: &AllReducePlan, elems: usize, to_check: [Option<u64>; 2]) -> EnqueuedCall {
     let bytes = call.noted_bytes((elems * plan.dtype.bytes()) as u64);
     let (way, by_peers) = (plan.algorithm.number(), u32::from(plan.peers.is_some()));
     let operation = call.op.operation.number();
     let rest = by_peers | plan.codec.number() << CODEC_SHIFT;
-    let noted =
-        Call::new(bytes, operation, plan.dtype, plan.reduction, way, rest).in_form(call.form()).tagged(call.tag);
+    let noted = EnqueuedCall::new(bytes, operation, plan.dtype, plan.reduction, way, rest)
+        .in_form(call.form())
+        .tagged(call.tag);
     match (&plan.peers, to_check) {
         (Some([input, output]), _) => noted.at([Some(input.offset_bytes), Some(output.offset_bytes), None, None]),
         (None, [input, output]) => noted.at([input, output, None, None]),

@@ -6,7 +6,7 @@ mod launch_plan;
 use super::reach::{Located, Peers};
 use super::select::Reach;
 use super::turn::Recorded;
-use super::{Inner, multicast, shape_of};
+use super::{Inner, limits_of, multicast};
 use crate::error::{Error, Result};
 use crate::group::{Determinism, Group};
 use crate::kernel::args;
@@ -25,7 +25,7 @@ const MOST_CALL_BYTES: u64 = 1 << 33;
 const MOST_CALL_UNITS: u64 = 1 << 23;
 
 /// The plan for one message.
-struct Plan {
+struct AllReducePlan {
     algorithm: Algorithm,
     reduction: Reduction,
     codec: Codec,
@@ -113,7 +113,7 @@ impl Planning<'_> {
     }
 }
 
-impl Plan {
+impl AllReducePlan {
     /// Plans the all-reduce of a checked call with these operands.
     fn new(inner: &Inner, call: &Call<'_>, operands: [&View<'_>; 2], recorded: Option<&Recorded>) -> Result<Self> {
         let (options, dtype) = (call.options, call.dtype);
@@ -135,7 +135,7 @@ impl Plan {
 
     /// The shape of a launch for `bytes` bytes.
     fn geometry(&self, group: &Group, bytes: u64) -> Launch {
-        let (shape, world) = (shape_of(group), group.world_size() as u32);
+        let (shape, world) = (limits_of(group), group.world_size() as u32);
         if self.codec != Codec::None {
             let units = bytes.div_ceil(u64::from(args::kUnitElems) * self.dtype.bytes() as u64);
             let share = if self.algorithm == Algorithm::TwoShotSentinel { units.div_ceil(world.into()) } else { units };

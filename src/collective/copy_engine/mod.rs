@@ -12,12 +12,12 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::local::LocalReduction;
-use super::reach::arena_offset;
+use super::reach::{arena_offset, unaddressed};
 use super::turn::{Recorded, Turn};
 use super::{Communicator, Inner};
 use crate::device::DeviceKind;
 use crate::error::{Error, Operation, Result};
-use crate::group::{Call as Noted, MAX_WORLD_SIZE, Places};
+use crate::group::{EnqueuedCall as Noted, MAX_WORLD_SIZE, Places};
 use crate::kernel::args::{ExchangeArgs, Geometry};
 use crate::memory::{Place, SymmetricBuffer, View};
 use crate::op::{Call, Strip};
@@ -27,7 +27,7 @@ use crate::types::{WAY_COPY_ENGINES, WAY_NOTHING};
 
 pub use pending::Pending;
 use stream::{Beside, beside, meet_on, workspace};
-pub(super) use stream::{Events, Side};
+pub(super) use stream::{Events, SideStream};
 
 /// Alignment of the parts of a workspace: the reduction reads whole packets.
 const ALIGN_BYTES: usize = 16;
@@ -39,7 +39,7 @@ const BY_WORKSPACE: u32 = WAY_COPY_ENGINES | 2;
 const PUSHED: u32 = WAY_COPY_ENGINES | 3;
 
 /// Work of the caller's queue for each part of a low-contention collective, which runs while copies move other parts.
-pub(crate) struct Parts<'a> {
+pub(crate) struct CopyParts<'a> {
     /// One event for each rank.
     events: SmallVec<[Event; MAX_WORLD_SIZE]>,
     /// The buffer into which peers write the parts of an all-gather.
@@ -47,7 +47,7 @@ pub(crate) struct Parts<'a> {
     each: &'a mut dyn FnMut(usize) -> Result<()>,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> CopyParts<'a> {
     /// `each` enqueues the work for the part of a rank on the caller's queue. In an all-gather the work runs after the part's
     /// arrival, and this rank's part is first. Else the work runs before the part is sent, and this rank's part is last.
     pub(crate) fn new(each: &'a mut dyn FnMut(usize) -> Result<()>) -> Self {
@@ -85,7 +85,7 @@ impl Communicator {
     pub(crate) fn run_by_parts<'op>(
         &self,
         call: &Call<'_>,
-        mut parts: Option<Parts<'_>>,
+        mut parts: Option<CopyParts<'_>>,
         queue: Target<'_>,
     ) -> Result<Pending<'op>> {
         let (inner, call) = (&self.0, &*call.tagged(self.1));
@@ -158,7 +158,7 @@ struct Copies {
 }
 
 impl LowContention<'_> {
-    fn enqueue<'op>(&self, parts: Option<&mut Parts<'_>>) -> Result<Pending<'op>> {
+    fn enqueue<'op>(&self, parts: Option<&mut CopyParts<'_>>) -> Result<Pending<'op>> {
         let kept = parts.as_ref().and_then(|parts| parts.kept);
         match (self.call.op.operation, kept, parts) {
             (Operation::AllGather, Some(kept), Some(parts)) => self.push_gather(kept, parts),
@@ -169,7 +169,7 @@ impl LowContention<'_> {
         }
     }
 
-    fn gather<'op>(&self, mut parts: Option<&mut Parts<'_>>) -> Result<Pending<'op>> {
+    fn gather<'op>(&self, mut parts: Option<&mut CopyParts<'_>>) -> Result<Pending<'op>> {
         let Self { inner, input, output, rank, world, bytes, .. } = *self;
         let part = |rank: usize| output.address.wrapping_add(rank * bytes);
         let in_place = part(rank) == input.address;
@@ -235,7 +235,7 @@ impl LowContention<'_> {
         })
     }
 
-    fn reduce_scatter<'op>(&self, mut parts: Option<&mut Parts<'_>>) -> Result<Pending<'op>> {
+    fn reduce_scatter<'op>(&self, mut parts: Option<&mut CopyParts<'_>>) -> Result<Pending<'op>> {
         let Self { input, output, rank, world, bytes, .. } = *self;
         let pitch = bytes.next_multiple_of(ALIGN_BYTES);
         let needed = if world == 1 || bytes == 0 { 0 } else { world * pitch };
@@ -293,7 +293,7 @@ impl LowContention<'_> {
         })
     }
 
-    fn all_to_all<'op>(&self, mut parts: Option<&mut Parts<'_>>) -> Result<Pending<'op>> {
+    fn all_to_all<'op>(&self, mut parts: Option<&mut CopyParts<'_>>) -> Result<Pending<'op>> {
         let Self { input, output, rank, world, bytes, .. } = *self;
         let pitch = bytes.next_multiple_of(ALIGN_BYTES);
         let part = |of: &View<'_>, rank: usize| of.address.wrapping_add(rank * bytes);
@@ -347,12 +347,13 @@ impl LowContention<'_> {
             if compared || !turn.lane.told {
                 turn.order()?;
             }
-            let first = turn.announce(self.noted(copies))?;
+            let announced = turn.announce(self.noted(copies))?;
             // The caller's next call on the stream does not wait for this call. That call therefore still has the waits of a
             // first call, unless a comparison ran on the stream.
-            turn.lane.fresh |= first && !compared;
+            turn.lane.fresh |= announced.is_first && !compared;
             fresh = self.recorded.is_none() && std::mem::take(&mut inner.side.lock().lane.fresh);
         }
+        turn.end(Ok(()))?;
         let pending = turn.work(|turn| {
             if copies.on_queue {
                 // After this barrier the memory that peers write is free. The barrier is on the caller's queue, before the
@@ -412,7 +413,7 @@ impl LowContention<'_> {
             }
             Place::Plain | Place::Part | Place::Pushed => None,
         };
-        address.ok_or_else(|| Error::internal(format!("the operand of rank {peer} is not known")))
+        address.ok_or_else(|| unaddressed(format!("a copy of the operand of rank {peer}")))
     }
 
     /// The kernel that reduces the parts in this rank's workspace. Launched without programmatic overlap, like the work before.

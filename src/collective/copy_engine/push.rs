@@ -4,12 +4,16 @@
 
 use super::pending::Pending;
 use super::stream::Beside;
-use super::{Copies, LowContention, PUSHED, Parts};
+use super::{Copies, CopyParts, LowContention, PUSHED};
 use crate::error::Result;
 use crate::memory::SymmetricBuffer;
 
 impl LowContention<'_> {
-    pub(super) fn push_gather<'op>(&self, kept: &SymmetricBuffer<u8>, parts: &mut Parts<'_>) -> Result<Pending<'op>> {
+    pub(super) fn push_gather<'op>(
+        &self,
+        kept: &SymmetricBuffer<u8>,
+        parts: &mut CopyParts<'_>,
+    ) -> Result<Pending<'op>> {
         let Self { input, output, rank, world, bytes, .. } = *self;
         let own = kept.at(rank)?;
         let at = |base: *mut u8, part: usize| base.wrapping_add(part * bytes);

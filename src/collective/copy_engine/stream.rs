@@ -11,7 +11,7 @@ use super::pending::Pending;
 use crate::collective::aside::Branch;
 use crate::collective::heap::{launch_signal, own_signal};
 use crate::collective::turn::{Lane, Recorded, Turn};
-use crate::collective::{Inner, shape_of};
+use crate::collective::{Inner, limits_of};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::group::MAX_WORLD_SIZE;
@@ -27,7 +27,7 @@ const SIDES: usize = 0;
 const QUEUES: usize = 2;
 
 /// The side stream, workspace and order of a communicator.
-pub(in crate::collective) struct Side {
+pub(in crate::collective) struct SideStream {
     /// Declared before the fields that wait for work in flight: waits give up when the arena's last owner is gone.
     workspace: Option<Arc<SymmetricBuffer<u8>>>,
     pub(in crate::collective) lane: Lane,
@@ -37,7 +37,7 @@ pub(in crate::collective) struct Side {
     loose: bool,
 }
 
-/// Events that are free for reuse. Separate from [`Side`], so that work within a call, which holds that lock, may drop a
+/// Events that are free for reuse. Separate from [`SideStream`], so that work within a call, which holds that lock, may drop a
 /// [`Pending`] of an earlier call.
 #[derive(Default)]
 pub(in crate::collective) struct Events(Mutex<Vec<Event>>);
@@ -56,9 +56,9 @@ impl Events {
     }
 }
 
-impl Side {
+impl SideStream {
     pub(in crate::collective) fn new(device: &Device) -> Result<Self> {
-        Ok(Self { workspace: None, lane: Lane::new(device)?, stream: None, branch: None, loose: false })
+        Ok(Self { workspace: None, lane: Lane::new(device, false)?, stream: None, branch: None, loose: false })
     }
 
     /// Returns the stream if it has loose work. The caller makes a queue wait for the stream.
@@ -164,7 +164,7 @@ impl Beside<'_> {
     pub(super) fn meet(&self, op: u32, fresh: bool) -> Result<()> {
         let barrier = own_signal(&self.inner.arena, args::kSignalBarrier, self.inner.group.rank(), SIDES, fresh)?;
         let args = args::SignalArgs { op, ..barrier };
-        let mut launch = geometry::single(shape_of(&self.inner.group), args.world);
+        let mut launch = geometry::single(limits_of(&self.inner.group), args.world);
         // The barrier follows copies and, in a capture, work of another stream.
         launch.geometry.programmatic = 0;
         // SAFETY: the pads lie in arenas that live until the device is idle (liveness, bounds); the

@@ -4,18 +4,18 @@
 //! data.
 
 use super::in_calls::InCalls;
-use super::{Counts, Exchange, Way};
+use super::{Counts, Exchange, ExchangeWay};
 use crate::collective::reach::Peers;
 use crate::collective::turn::Turn;
 use crate::error::Result;
-use crate::op::{Apart, Call, Rows, Shape, Strip, Strips};
+use crate::op::{Apart, Call, CheckedShape, Rows, Strip, Strips};
 use crate::types::{Transport, WAY_APART, WAY_NOTHING};
 
 /// Enqueues a checked `Numbers::Apart` call. Supports any memory.
 pub(in crate::collective) fn all_reduce_apart(
     call: &Call<'_>,
     apart: Apart,
-    shape: &Shape,
+    shape: &CheckedShape,
     turn: &mut Turn<'_>,
 ) -> Result<()> {
     let [input, output] = call.operands()?;
@@ -37,7 +37,7 @@ pub(in crate::collective) fn all_reduce_apart(
 pub(in crate::collective) fn reduce_shared(
     call: &Call<'_>,
     ranks: usize,
-    shape: &Shape,
+    shape: &CheckedShape,
     turn: &mut Turn<'_>,
 ) -> Result<()> {
     let [input, output] = call.operands()?;
@@ -57,6 +57,6 @@ fn reduce_packets(call: &Call<'_>, strips: Strips, bytes: u64, turn: &mut Turn<'
     if let Some(calls) = InCalls::of(&exchange, Transport::Packets, &turn.inner.arena) {
         return calls.enqueue(turn);
     }
-    let fresh = turn.announce(exchange.noted(WAY_APART))?;
-    exchange.launch(Way::Reduce, Transport::Packets, &Peers::NONE, fresh, turn)
+    let announced = turn.announce_part(exchange.noted(WAY_APART), bytes)?;
+    exchange.launch(ExchangeWay::Reduce, Transport::Packets, &Peers::NONE, announced, turn)
 }

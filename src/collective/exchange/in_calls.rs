@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::{Counts, Exchange, Way, algorithm, place};
+use super::{Counts, Exchange, ExchangeWay, algorithm, place};
 use crate::collective::reach::Peers;
 use crate::collective::select::Reach;
 use crate::collective::turn::Turn;
@@ -17,7 +17,7 @@ use crate::types::Transport;
 /// An exchange in several launches.
 pub(super) struct InCalls<'a> {
     exchange: &'a Exchange<'a>,
-    way: Way,
+    way: ExchangeWay,
     /// The bytes that a launch moves from rank to rank.
     call_bytes: u64,
 }
@@ -32,16 +32,16 @@ impl<'a> InCalls<'a> {
         let calls = |way, call_bytes| Self { exchange, way, call_bytes };
         match exchange.way() {
             _ if transport != Transport::Packets => None,
-            Way::Relay if place.relays(bytes) => {
+            ExchangeWay::Relay if place.relays(bytes) => {
                 // A launch fills all slots of the scratch.
                 let slots = arena.layout().one_shot_ll.slot_packets * arena.group().world_size() as u64;
-                Some(calls(Way::RelayPackets, slots * 8))
+                Some(calls(ExchangeWay::RelayPackets, slots * 8))
             }
-            Way::Reduce if place.takes_sentinels(exchange.call.dtype, bytes) => {
-                cut.then(|| calls(Way::ReduceSentinels, place.slot_bytes))
+            ExchangeWay::Reduce if place.takes_sentinels(exchange.call.dtype, bytes) => {
+                cut.then(|| calls(ExchangeWay::ReduceSentinels, place.slot_bytes))
             }
-            Way::Push | Way::Relay if place.takes_escapes(bytes) => {
-                cut.then(|| calls(Way::PushEscaped, place.slot_bytes))
+            ExchangeWay::Push | ExchangeWay::Relay if place.takes_escapes(bytes) => {
+                cut.then(|| calls(ExchangeWay::PushEscaped, place.slot_bytes))
             }
             _ => None,
         }
@@ -55,8 +55,8 @@ impl<'a> InCalls<'a> {
         let mut start = 0;
         while start < bytes {
             let part = exchange.part(start..bytes.min(start + call_bytes));
-            let fresh = turn.announce(noted)?;
-            part.launch(way, Transport::Packets, &Peers::NONE, fresh, turn)?;
+            let announced = turn.announce_part(noted, part.largest_bytes())?;
+            part.launch(way, Transport::Packets, &Peers::NONE, announced, turn)?;
             start += call_bytes;
         }
         Ok(())

@@ -6,17 +6,17 @@ mod apart;
 mod in_calls;
 mod multicast;
 
-use super::reach::{Peers, arena_offset};
+use super::reach::{Peers, arena_offset, unaddressed};
 use super::select::Reach;
-use super::transport::{Place, packets_up_to_bytes};
+use super::transport::{TransportFacts, packets_up_to_bytes};
 use super::turn::Turn;
-use super::{Communicator, Inner, shape_of};
+use super::{Communicator, Inner, limits_of};
 use crate::error::{Error, Result};
-use crate::group::{Call as Noted, Group, MAX_WORLD_SIZE, Places};
+use crate::group::{Announced, EnqueuedCall as Noted, Group, MAX_WORLD_SIZE, Places};
 use crate::kernel::args;
 use crate::kernel::geometry::{self, Launch};
 use crate::memory::{Arena, View, escaped_groups};
-use crate::op::{Access, Apart, Call, Kernels, Numbers, Shape, Strip, Strips, Tell};
+use crate::op::{Access, Apart, Call, CheckedShape, Kernels, Numbers, Strip, Strips, Tell};
 use crate::stream::Target;
 use crate::types::{Transport, WAY_APART, WAY_LEARNED, WAY_NOTHING};
 
@@ -26,7 +26,7 @@ use multicast::MulticastExchange;
 
 /// How the bytes move if peers can address an operand.
 #[derive(Clone, Copy)]
-enum Way {
+enum ExchangeWay {
     /// Each rank writes into the operands of the others.
     Push,
     /// By escaped packets: each rank sends its bytes to the others.
@@ -43,8 +43,8 @@ enum Way {
 
 /// The operand that peers access, and the offset of this rank's bytes in each peer's operand.
 #[derive(Clone, Copy)]
-struct Shared<'a> {
-    way: Way,
+struct SharedOperand<'a> {
+    way: ExchangeWay,
     operand: &'a View<'a>,
     offset_bytes: u64,
 }
@@ -53,7 +53,7 @@ struct Shared<'a> {
 #[derive(Clone, Copy)]
 enum Counts<'a> {
     /// Every rank. `largest_bytes` go at most from one rank to another. Without a shared operand the bytes move by packets.
-    Known { largest_bytes: u64, shared: Option<Shared<'a>> },
+    Known { largest_bytes: u64, shared: Option<SharedOperand<'a>> },
     /// Each rank knows only its own counts. `arena_bytes`: offsets of its chunks in the arena, if all chunks are there.
     Own { arena_bytes: Option<[u64; MAX_WORLD_SIZE]> },
 }
@@ -85,17 +85,17 @@ impl<'a> Exchange<'a> {
     }
 
     /// How the bytes move, unless an exchange takes a launch for each part.
-    fn way(&self) -> Way {
+    fn way(&self) -> ExchangeWay {
         match &self.counts {
-            _ if self.is_apart() => Way::Reduce,
+            _ if self.is_apart() => ExchangeWay::Reduce,
             Counts::Known { shared: Some(shared), .. } => shared.way,
-            _ => Way::Push,
+            _ => ExchangeWay::Push,
         }
     }
 
     /// How the bytes move, the operand that peers access, and the offset of this rank's bytes there; `None` if ranks
     /// exchange the offsets on the device.
-    fn shared(&self) -> Option<(Way, &'a View<'a>, u64)> {
+    fn shared(&self) -> Option<(ExchangeWay, &'a View<'a>, u64)> {
         match self.counts {
             Counts::Known { shared, .. } => shared.map(|shared| (shared.way, shared.operand, shared.offset_bytes)),
             Counts::Own { .. } => None,
@@ -113,7 +113,7 @@ impl<'a> Exchange<'a> {
     /// The offset of the operand that peers access, or would access in a larger call.
     fn place(&self, offset_bytes: Option<u64>) -> Places {
         match self.shared() {
-            Some((Way::Reduce, ..)) => [offset_bytes, None, None, None],
+            Some((ExchangeWay::Reduce, ..)) => [offset_bytes, None, None, None],
             Some(_) => [None, offset_bytes, None, None],
             None => Places::default(),
         }
@@ -136,17 +136,17 @@ impl<'a> Exchange<'a> {
     }
 
     /// The exchange of a checked call with these chunks.
-    fn of(call: &'a Call<'a>, shape: &Shape, strips: Strips, access: Access, arena: &Arena) -> Self {
+    fn of(call: &'a Call<'a>, shape: &CheckedShape, strips: Strips, access: Access, arena: &Arena) -> Self {
         let bytes = shape.bytes();
         let shared = |way, operand: &'a Option<View<'a>>, own: Strip| {
             let shared =
-                operand.as_ref().map(|operand| Shared { way, operand, offset_bytes: own.offset_bytes(operand) });
+                operand.as_ref().map(|operand| SharedOperand { way, operand, offset_bytes: own.offset_bytes(operand) });
             Counts::Known { largest_bytes: bytes, shared }
         };
         let counts = match access {
-            Access::Write => shared(Way::Push, &call.output, strips.into[shape.rank]),
-            Access::Reduce => shared(Way::Reduce, &call.input, strips.from[shape.rank]),
-            Access::Relay => shared(Way::Relay, &call.output, strips.into[shape.rank]),
+            Access::Write => shared(ExchangeWay::Push, &call.output, strips.into[shape.rank]),
+            Access::Reduce => shared(ExchangeWay::Reduce, &call.input, strips.from[shape.rank]),
+            Access::Relay => shared(ExchangeWay::Relay, &call.output, strips.into[shape.rank]),
             Access::Told(Tell::Large) if !tells(arena.group(), bytes) => {
                 Counts::Known { largest_bytes: bytes, shared: None }
             }
@@ -187,12 +187,12 @@ impl<'a> Exchange<'a> {
             }
             _ => self.noted(WAY_LEARNED),
         };
-        let fresh = turn.announce(noted)?;
+        let announced = turn.announce_part(noted, self.largest_bytes())?;
         if let Counts::Own { arena_bytes } = self.counts {
-            self.tell_counts(arena_bytes, fresh, turn)?;
+            self.tell_counts(arena_bytes, announced, turn)?;
         }
         for (transport, peers) in launches.into_iter().flatten() {
-            self.launch(way, transport, &peers, fresh, turn)?;
+            self.launch(way, transport, &peers, announced, turn)?;
         }
         Ok(())
     }
@@ -220,8 +220,8 @@ impl<'a> Exchange<'a> {
         };
         let transport = match asked {
             Transport::Auto => match shared.way {
-                Way::Relay => place(&inner.group, reach).select_broadcast(largest_bytes),
-                Way::Reduce => place(&inner.group, reach).select_reduction(self.call.dtype, largest_bytes),
+                ExchangeWay::Relay => place(&inner.group, reach).select_broadcast(largest_bytes),
+                ExchangeWay::Reduce => place(&inner.group, reach).select_reduction(self.call.dtype, largest_bytes),
                 _ => place(&inner.group, reach).select(largest_bytes),
             },
             named => named,
@@ -252,14 +252,19 @@ impl<'a> Exchange<'a> {
     }
 
     /// Enqueues an exchange of counts on the device, before the data.
-    fn tell_counts(&self, arena_bytes: Option<[u64; MAX_WORLD_SIZE]>, fresh: bool, turn: &Turn<'_>) -> Result<()> {
+    fn tell_counts(
+        &self,
+        arena_bytes: Option<[u64; MAX_WORLD_SIZE]>,
+        announced: Announced,
+        turn: &Turn<'_>,
+    ) -> Result<()> {
         let (group, arena) = (&turn.inner.group, &turn.inner.arena);
         let (layout, asked, world) = (arena.layout(), group.config().transport, group.world_size());
         let args = args::CountsArgs {
             peers: arena.everywhere(layout.counts.region.offset),
             state: arena.own(layout.counts.state.offset).cast(),
             learned: arena.own(layout.learned.offset).cast(),
-            wait: arena.wait(fresh),
+            wait: arena.wait(announced),
             rank: group.rank() as u32,
             world: world as u32,
             send_bytes: self.strips.from.map(|strip| strip.bytes),
@@ -272,19 +277,26 @@ impl<'a> Exchange<'a> {
                 _ => packets_up_to_bytes(group.device().kind(), world) + 1,
             },
         };
-        let launch = geometry::single(shape_of(group), args::kMaxWorld);
+        let launch = geometry::single(limits_of(group), args::kMaxWorld);
         // SAFETY: scratch and learned counts lie in arenas that live until the device is idle
         // (liveness, bounds); the lane orders their use (exclusion).
         turn.queue.enqueue("launch a comparison of counts", |raw| unsafe { raw.launch(&args, &launch.geometry) })
     }
 
-    /// Enqueues one launch. `peers`: where peers find the shared operand. `fresh`: whether the call is the first on the device.
-    fn launch(&self, way: Way, transport: Transport, peers: &Peers, fresh: bool, turn: &Turn<'_>) -> Result<()> {
+    /// Enqueues one launch of the call `announced`. `peers`: where peers find the shared operand.
+    fn launch(
+        &self,
+        way: ExchangeWay,
+        transport: Transport,
+        peers: &Peers,
+        announced: Announced,
+        turn: &Turn<'_>,
+    ) -> Result<()> {
         let (group, arena) = (&turn.inner.group, &turn.inner.arena);
         let layout = arena.layout();
         let scratch = match (transport, way) {
             (Transport::Direct, _) => &layout.flags,
-            (_, Way::PushEscaped | Way::ReduceSentinels) => &layout.one_shot_sentinel,
+            (_, ExchangeWay::PushEscaped | ExchangeWay::ReduceSentinels) => &layout.one_shot_sentinel,
             _ => &layout.one_shot_ll,
         };
         let shared = match &self.counts {
@@ -296,7 +308,7 @@ impl<'a> Exchange<'a> {
         let learned = arena.own(layout.learned.offset).cast::<args::Learned>();
         let args = args::ExchangeArgs {
             state: arena.own(scratch.state.offset).cast(),
-            wait: arena.wait(fresh),
+            wait: arena.wait(announced),
             rank: group.rank() as u32,
             world: group.world_size() as u32,
             lanes_log2: launch.lanes_log2,
@@ -329,19 +341,19 @@ impl<'a> Exchange<'a> {
         turn.queue.enqueue("launch an exchange", |raw| unsafe { raw.launch(&args, &launch.geometry) })
     }
 
-    fn geometry(&self, transport: Transport, way: Way, arena: &Arena) -> Launch {
-        let (shape, world) = (shape_of(arena.group()), arena.group().world_size() as u64);
+    fn geometry(&self, transport: Transport, way: ExchangeWay, arena: &Arena) -> Launch {
+        let (shape, world) = (limits_of(arena.group()), arena.group().world_size() as u64);
         let bytes = match self.counts {
             Counts::Known { largest_bytes, .. } => largest_bytes,
             // Blocks wait for the block of equal index on peers, so the grid depends only on facts that all ranks know.
             Counts::Own { .. } => 1 << 20,
         };
         match (transport, way) {
-            (Transport::Direct, Way::Relay) => geometry::zero_copy(shape, bytes.div_ceil(16).div_ceil(world)),
-            (_, Way::RelayPackets) => geometry::relay(shape, world as u32, bytes.div_ceil(8)),
-            (_, Way::PushEscaped) => geometry::escaped(shape, world as u32, escaped_groups(bytes)),
-            (_, Way::ReduceSentinels) => geometry::push(shape, world as u32, bytes.div_ceil(16), 512),
-            (Transport::Direct, Way::Reduce) => geometry::zero_copy(shape, bytes.div_ceil(16)),
+            (Transport::Direct, ExchangeWay::Relay) => geometry::zero_copy(shape, bytes.div_ceil(16).div_ceil(world)),
+            (_, ExchangeWay::RelayPackets) => geometry::relay(shape, world as u32, bytes.div_ceil(8)),
+            (_, ExchangeWay::PushEscaped) => geometry::escaped(shape, world as u32, escaped_groups(bytes)),
+            (_, ExchangeWay::ReduceSentinels) => geometry::push(shape, world as u32, bytes.div_ceil(16), 512),
+            (Transport::Direct, ExchangeWay::Reduce) => geometry::zero_copy(shape, bytes.div_ceil(16)),
             (Transport::Direct, _) => geometry::zero_copy(shape, bytes.div_ceil(16) * world / 4),
             _ => {
                 let slot_bytes = arena.layout().one_shot_ll.slot_packets * 8;
@@ -352,11 +364,14 @@ impl<'a> Exchange<'a> {
 }
 
 /// Enqueues the exchange of a checked call.
-pub(in crate::collective) fn exchange(call: &Call<'_>, shape: &Shape, turn: &mut Turn<'_>) -> Result<()> {
-    let Kernels::Exchange { strips, access } = call.op.kernels else {
-        return Err(Error::internal(format!("{} is no exchange", call.op.operation)));
-    };
-    Exchange::of(call, shape, strips(call, shape), access, &turn.inner.arena).enqueue(turn)
+pub(in crate::collective) fn exchange(
+    call: &Call<'_>,
+    shape: &CheckedShape,
+    strips: Strips,
+    access: Access,
+    turn: &mut Turn<'_>,
+) -> Result<()> {
+    Exchange::of(call, shape, strips, access, &turn.inner.arena).enqueue(turn)
 }
 
 /// Offsets in the arena at which this rank receives from each rank; `None` if a receiving operand is not in the arena.
@@ -383,8 +398,8 @@ fn tells(group: &Group, bytes: u64) -> bool {
 }
 
 /// The facts, other than the size, that decide the transport.
-fn place(group: &Group, reach: Reach) -> Place {
-    Place::new(group.device().kind(), group.world_size(), reach, group.config())
+fn place(group: &Group, reach: Reach) -> TransportFacts {
+    TransportFacts::new(group.device().kind(), group.world_size(), reach, group.config())
 }
 
 impl Communicator {
@@ -403,21 +418,18 @@ impl Communicator {
 
 /// The error of a direct exchange on memory that peers cannot address.
 fn unreached(call: &Call<'_>) -> Error {
-    Error::unsupported(
-        format!("a direct {} on plain memory", call.op.operation),
-        "peers cannot address it: use symmetric or adopted memory",
-    )
+    unaddressed(format!("a direct {} on plain memory", call.op.operation))
 }
 
-fn algorithm(transport: Transport, way: Way) -> u32 {
+fn algorithm(transport: Transport, way: ExchangeWay) -> u32 {
     match (transport, way) {
-        (Transport::Direct, Way::Push) => args::kExchangePush,
-        (Transport::Direct, Way::Relay) => args::kExchangeRelay,
-        (Transport::Direct, Way::Reduce) => args::kReducePull,
-        (_, Way::RelayPackets) => args::kRelayPackets,
-        (_, Way::PushEscaped) => args::kExchangeEscaped,
-        (_, Way::ReduceSentinels) => args::kReduceSentinels,
-        (_, Way::Reduce) => args::kReducePackets,
+        (Transport::Direct, ExchangeWay::Push) => args::kExchangePush,
+        (Transport::Direct, ExchangeWay::Relay) => args::kExchangeRelay,
+        (Transport::Direct, ExchangeWay::Reduce) => args::kReducePull,
+        (_, ExchangeWay::RelayPackets) => args::kRelayPackets,
+        (_, ExchangeWay::PushEscaped) => args::kExchangeEscaped,
+        (_, ExchangeWay::ReduceSentinels) => args::kReduceSentinels,
+        (_, ExchangeWay::Reduce) => args::kReducePackets,
         _ => args::kExchangePackets,
     }
 }

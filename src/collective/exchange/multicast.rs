@@ -1,13 +1,12 @@
 //! Exchanges by multicast.
 #![allow(unsafe_code)]
 
-use super::{Exchange, Way};
-use crate::collective::multicast::{PACKET_BYTES, allowance, call_args, check_open, offset_of, outside, unable};
-use crate::collective::shape_of;
+use super::{Exchange, ExchangeWay};
+use crate::collective::limits_of;
+use crate::collective::multicast::{allowance, call_args, check_open, offset_of, outside, unable};
 use crate::collective::turn::Turn;
 use crate::error::{Error, Result};
-use crate::kernel::args;
-use crate::kernel::geometry;
+use crate::kernel::{PACKET_BYTES, args, geometry};
 use crate::memory::Arena;
 use crate::op::{Algorithm, InPlace, Op, Strip, Strips};
 use crate::types::WAY_MULTICAST;
@@ -46,14 +45,14 @@ impl<'a> MulticastExchange<'a> {
         };
         let arena_bytes = offset_of(arena, operand).ok_or_else(|| outside(&what()))? + offset_bytes;
         let (task, own) = match way {
-            Way::Reduce if !Algorithm::MulticastTwoShot.reduces(call.dtype, call.options.reduction) => {
+            ExchangeWay::Reduce if !Algorithm::MulticastTwoShot.reduces(call.dtype, call.options.reduction) => {
                 let what = format!("{} of the {} of {}", what(), call.options.reduction, call.dtype);
                 return Err(Error::unsupported(
                     what,
                     "multicast only adds, in floats of at most 32 bits and integers of at least 32",
                 ));
             }
-            Way::Reduce => {
+            ExchangeWay::Reduce => {
                 if let Some(why) = unable(call.dtype, group.capabilities().adds_f8) {
                     return Err(Error::unsupported(format!("{} of {}", what(), call.dtype), why));
                 }
@@ -81,11 +80,11 @@ impl<'a> MulticastExchange<'a> {
         let mut start = 0;
         while start < bytes {
             let part_bytes = (bytes - start).min(MOST_CALL_BYTES);
-            let fresh = turn.announce(noted)?;
-            let launch = geometry::zero_copy(shape_of(&inner.group), part_bytes.div_ceil(PACKET_BYTES));
+            let announced = turn.announce_part(noted, part_bytes)?;
+            let launch = geometry::zero_copy(limits_of(&inner.group), part_bytes.div_ceil(PACKET_BYTES as u64));
             let own_address = own.address.wrapping_byte_add(start as usize);
             let args = args::MulticastArgs {
-                wait: inner.arena.wait(fresh),
+                wait: inner.arena.wait(announced),
                 lanes_log2: launch.lanes_log2,
                 bytes: part_bytes.min(own.bytes.saturating_sub(start)),
                 from: own_address.cast(),
@@ -105,6 +104,6 @@ impl<'a> MulticastExchange<'a> {
 
 /// Whether multicast supports the operation: a broadcast, or an operation in which every rank's smaller operand is a part of
 /// the larger one.
-fn has(op: &Op, way: Way) -> bool {
-    matches!(way, Way::Relay) || op.in_place == InPlace::OwnPart
+fn has(op: &Op, way: ExchangeWay) -> bool {
+    matches!(way, ExchangeWay::Relay) || op.in_place == InPlace::OwnPart
 }

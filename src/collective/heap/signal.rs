@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use crate::collective::shape_of;
+use crate::collective::limits_of;
 use crate::error::Result;
 use crate::group::Group;
 use crate::kernel::{args, geometry};
 use crate::memory::{Arena, SignalPad};
-use crate::stream::{Part, Queue, Stream, Target};
+use crate::stream::{GraphPart, Queue, Stream, Target};
 
 impl<'buffer> SignalPad<'buffer> {
     /// Raises `peer`'s count for this rank on `channel`, after all earlier work of the queue. A peer that sees the
@@ -67,7 +67,7 @@ impl<'buffer> SignalPad<'buffer> {
 
 /// Enqueues a signal kernel on arrays of an entered group. The caller orders the signals of each channel.
 pub(in crate::collective) fn launch_signal(group: &Group, args: &args::SignalArgs, queue: Target<'_>) -> Result<()> {
-    let launch = geometry::single(shape_of(group), args.world);
+    let launch = geometry::single(limits_of(group), args.world);
     // SAFETY: this rank's array lies in an arena, the arrays of peers in mappings. These live until the group is closed and the
     // device is idle (liveness, bounds); the caller orders signals (exclusion).
     queue.enqueue("launch a signal", |raw| unsafe { raw.launch(args, &launch.geometry) })
@@ -88,7 +88,7 @@ pub(in crate::collective) fn own_signal(
 /// The signals of one group in one graph. After the group has closed or failed, peers' signal arrays are unmapped.
 pub(in crate::collective) struct OneSided(pub(in crate::collective) Group);
 
-impl Part for OneSided {
+impl GraphPart for OneSided {
     fn keep(&self, launch: &dyn Fn() -> Result<()>) -> Result<()> {
         let _entered = self.0.enter()?;
         launch()

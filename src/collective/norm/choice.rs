@@ -8,14 +8,12 @@ use crate::choice::{Range, Ranges};
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::group::Tuning;
+use crate::kernel::PACKET_BYTES;
 use crate::kernel::args::{
     kLinePackets as LINE_PACKETS, kMostClusteredTiles as MOST_CLUSTERED_TILES, kNormColumns as NORM_COLUMNS,
 };
-use crate::op::{ALL_REDUCE_NORM, Algorithm, Format, check_lengths};
+use crate::op::{ALL_REDUCE_NORM, Algorithm, RowFormat, check_lengths};
 use crate::types::Dtype;
-
-/// Bytes of a packet.
-pub(super) const PACKET_BYTES: usize = 16;
 
 /// The name, in a tuning, of an all-reduce followed by a norm.
 const APART: &str = "apart";
@@ -120,8 +118,9 @@ impl NormTable {
     pub(super) fn quantised_ranges(
         &self,
         sums: &Ranges<Algorithm>,
-        (hidden, width): (usize, usize),
-        format: Format,
+        hidden: usize,
+        width: usize,
+        format: RowFormat,
         is_placed: bool,
         fits: impl Fn(&Algorithm) -> bool,
     ) -> Result<Ranges<Algorithm>> {
@@ -145,7 +144,7 @@ pub(super) fn quantises_anywhere(kind: DeviceKind, quantised: bool) -> bool {
 /// rows that end inside a packet, for rows of more than 4096 packets, and for rows of f32 of more than 1024 packets. For these
 /// rows of f32 the two-shot is faster up to some MiB (4 ranks, rows of 32 KiB: the two-shot took 14.6 us and the alternative
 /// 18.0 us at 2 MiB, but 60.3 and 54.4 us at 8 MiB).
-fn is_slow(kind: DeviceKind, algorithm: Algorithm, (dtype, hidden): (Dtype, usize)) -> bool {
+fn is_slow(kind: DeviceKind, algorithm: Algorithm, dtype: Dtype, hidden: usize) -> bool {
     let tiles = if dtype == Dtype::F32 { 1 } else { MOST_CLUSTERED_TILES };
     let most_bytes = (NORM_COLUMNS * tiles) as usize * PACKET_BYTES;
     let row_bytes = hidden * dtype.bytes();
@@ -153,20 +152,23 @@ fn is_slow(kind: DeviceKind, algorithm: Algorithm, (dtype, hidden): (Dtype, usiz
     kind == DeviceKind::Cuda && algorithm == Algorithm::TwoShotSentinel && !clusters
 }
 
-/// Whether a fused algorithm should serve rows. A slow algorithm serves only rows whose sum has no place. `fits`: whether the
+/// Whether a fused algorithm should serve rows of `hidden` elements. A slow algorithm serves only rows whose sum has no place. `fits`: whether the
 /// algorithm can serve the rows.
 pub(super) fn suits(
-    (kind, row): (DeviceKind, (Dtype, usize)),
+    kind: DeviceKind,
+    dtype: Dtype,
+    hidden: usize,
     placed: impl Fn() -> bool,
     fits: impl Fn(&Algorithm) -> bool,
 ) -> impl Fn(&Algorithm) -> bool {
-    move |algorithm| fits(algorithm) && !(is_slow(kind, *algorithm, row) && placed())
+    move |algorithm| fits(algorithm) && !(is_slow(kind, *algorithm, dtype, hidden) && placed())
 }
 
 /// Whether a fused algorithm can serve rows of `row_packets` packets: a row fits its scratch, whose slots have `slot_packets`
 /// packets, and the algorithm can quantise if `quantised`.
 pub(super) fn fits(
-    (kind, world): (DeviceKind, usize),
+    kind: DeviceKind,
+    world: usize,
     row_packets: usize,
     quantised: bool,
     slot_packets: impl Fn(Algorithm) -> u64,
@@ -195,7 +197,8 @@ pub(super) fn scattered_choice(kind: DeviceKind, bytes: u64, direct: bool) -> Op
 
 /// The choice for every size of scattered rows. `Auto` stands for separate collectives and norm kernels.
 pub(super) fn scattered_ranges(
-    (kind, world): (DeviceKind, usize),
+    kind: DeviceKind,
+    world: usize,
     direct: bool,
     fits: impl Fn(Algorithm) -> bool,
 ) -> Ranges<Algorithm> {

@@ -4,12 +4,12 @@ use super::choice::{NormTable, fits, scattered_ranges, suits};
 use super::{fits as fits_scratch, packets};
 use crate::choice::Ranges;
 use crate::collective::Communicator;
-use crate::collective::select::{Reach, Table};
+use crate::collective::select::{AlgorithmTable, Reach};
 use crate::device::{Device, DeviceKind};
 use crate::error::Result;
 use crate::group::{Capabilities, Config};
 use crate::memory::ArenaLayout;
-use crate::op::{Algorithm, Format, Quantisation};
+use crate::op::{Algorithm, Quantisation, RowFormat};
 use crate::types::Dtype;
 
 impl Communicator {
@@ -18,7 +18,7 @@ impl Communicator {
     /// the residual. `direct`: whether peers can address the operands (symmetric or registered memory).
     pub fn explain_norm(&self, dtype: Dtype, hidden: usize, direct: bool) -> Ranges<Algorithm> {
         let inner = &self.0;
-        let fits = self.suits((dtype, hidden), false, true);
+        let fits = self.suits(dtype, hidden, false, true);
         inner.norms.ranges(inner.table.ranges(dtype, reach(direct)), true, fits)
     }
 
@@ -34,25 +34,29 @@ impl Communicator {
     /// the call: without a place for the sum, a row must fit the scratch of the two-shot.
     pub fn explain_quantised_norm(
         &self,
-        (dtype, hidden, width): (Dtype, usize, usize),
+        dtype: Dtype,
+        hidden: usize,
+        width: usize,
         quantised: Quantisation,
         direct: bool,
         placed: bool,
     ) -> Result<Ranges<Algorithm>> {
-        self.explain_norm_of((dtype, hidden, width), quantised.into(), direct, placed)
+        self.explain_norm_of(dtype, hidden, width, quantised.into(), direct, placed)
     }
 
     /// [`explain_quantised_norm`](Self::explain_quantised_norm) for any format.
     pub(crate) fn explain_norm_of(
         &self,
-        (dtype, hidden, width): (Dtype, usize, usize),
-        format: Format,
+        dtype: Dtype,
+        hidden: usize,
+        width: usize,
+        format: RowFormat,
         direct: bool,
         placed: bool,
     ) -> Result<Ranges<Algorithm>> {
         let inner = &self.0;
-        let (sums, fits) = (inner.table.ranges(dtype, reach(direct)), self.suits((dtype, hidden), true, placed));
-        inner.norms.quantised_ranges(sums, (hidden, width), format, placed, fits)
+        let (sums, fits) = (inner.table.ranges(dtype, reach(direct)), self.suits(dtype, hidden, true, placed));
+        inner.norms.quantised_ranges(sums, hidden, width, format, placed, fits)
     }
 
     /// The algorithms of [`reduce_scatter_norm`](crate::ProcessGroup::reduce_scatter_norm) or, with `gathers`, of
@@ -62,45 +66,46 @@ impl Communicator {
     /// address the input and all gathered operands (symmetric or registered memory).
     pub fn explain_scattered_norm(
         &self,
-        (dtype, hidden): (Dtype, usize),
+        dtype: Dtype,
+        hidden: usize,
         quantised: bool,
         direct: bool,
         gathers: bool,
     ) -> Ranges<Algorithm> {
-        let (kind, fits) = (self.device().kind(), self.suits((dtype, hidden), quantised, true));
-        scattered_ranges((kind, self.world_size()), direct && gathers, |algorithm| fits(&algorithm))
+        let (kind, fits) = (self.device().kind(), self.suits(dtype, hidden, quantised, true));
+        scattered_ranges(kind, self.world_size(), direct && gathers, |algorithm| fits(&algorithm))
     }
 
-    fn suits(&self, (dtype, hidden): (Dtype, usize), quantised: bool, placed: bool) -> impl Fn(&Algorithm) -> bool {
-        let row = (self.device().kind(), (dtype, hidden));
-        suits(row, move || placed, fits_scratch(&self.0.arena, dtype, hidden, quantised))
+    fn suits(&self, dtype: Dtype, hidden: usize, quantised: bool, placed: bool) -> impl Fn(&Algorithm) -> bool {
+        let fits = fits_scratch(&self.0.arena, dtype, hidden, quantised);
+        suits(self.device().kind(), dtype, hidden, move || placed, fits)
     }
 }
 
 /// The facts that decide the algorithms of norms without a communicator.
-struct Ranks {
+struct NormRanks {
     kind: DeviceKind,
     world: usize,
-    table: Table,
+    table: AlgorithmTable,
     norms: NormTable,
     layout: ArenaLayout,
 }
 
-impl Ranks {
+impl NormRanks {
     fn new(kind: DeviceKind, device: Option<&Device>, world: usize, config: &Config) -> Result<Self> {
         config.validate(world)?;
         let (devices, tuning) = (device.map(Capabilities::of), config.tuning.as_ref());
-        let table = Table::new(kind, devices.as_ref(), world, config.determinism, tuning)?;
+        let table = AlgorithmTable::new(kind, devices.as_ref(), world, config.determinism, tuning)?;
         let (norms, layout) = (NormTable::new(kind, world, tuning)?, ArenaLayout::new(world, config)?);
         Ok(Self { kind, world, table, norms, layout })
     }
 
-    fn suits(&self, (dtype, hidden): (Dtype, usize), quantised: bool, placed: bool) -> impl Fn(&Algorithm) -> bool {
-        let fits = fits((self.kind, self.world), packets(dtype, hidden), quantised, |algorithm| match algorithm {
+    fn suits(&self, dtype: Dtype, hidden: usize, quantised: bool, placed: bool) -> impl Fn(&Algorithm) -> bool {
+        let fits = fits(self.kind, self.world, packets(dtype, hidden), quantised, |algorithm| match algorithm {
             Algorithm::OneShotSentinel => self.layout.one_shot_sentinel.slot_packets,
             _ => self.layout.two_shot_sentinel.slot_packets,
         });
-        suits((self.kind, (dtype, hidden)), move || placed, fits)
+        suits(self.kind, dtype, hidden, move || placed, fits)
     }
 }
 
@@ -117,10 +122,10 @@ pub fn explain_norm(
     world_size: usize,
     config: &Config,
 ) -> Result<impl Fn(Dtype, usize, bool) -> Ranges<Algorithm>> {
-    let ranks = Ranks::new(kind, device, world_size, config)?;
+    let ranks = NormRanks::new(kind, device, world_size, config)?;
     Ok(move |dtype, hidden, direct| {
         let sums = ranks.table.ranges(dtype, reach(direct));
-        ranks.norms.ranges(sums, true, ranks.suits((dtype, hidden), false, true))
+        ranks.norms.ranges(sums, true, ranks.suits(dtype, hidden, false, true))
     })
 }
 
@@ -136,10 +141,10 @@ pub fn explain_quantised_norm(
     world_size: usize,
     config: &Config,
 ) -> Result<impl Fn((Dtype, usize, usize), Quantisation, bool, bool) -> Result<Ranges<Algorithm>>> {
-    let ranks = Ranks::new(kind, device, world_size, config)?;
+    let ranks = NormRanks::new(kind, device, world_size, config)?;
     Ok(move |(dtype, hidden, width): (Dtype, usize, usize), how: Quantisation, direct, placed| {
-        let (sums, fits) = (ranks.table.ranges(dtype, reach(direct)), ranks.suits((dtype, hidden), true, placed));
-        ranks.norms.quantised_ranges(sums, (hidden, width), how.into(), placed, fits)
+        let (sums, fits) = (ranks.table.ranges(dtype, reach(direct)), ranks.suits(dtype, hidden, true, placed));
+        ranks.norms.quantised_ranges(sums, hidden, width, how.into(), placed, fits)
     })
 }
 

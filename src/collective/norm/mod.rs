@@ -10,20 +10,20 @@ use std::ffi::c_void;
 use super::all_reduce::{scratch, sum_args};
 use super::reach::{Located, Peers};
 use super::turn::Turn;
-use super::{Communicator, Inner, collective, shape_of};
+use super::{Communicator, Inner, collective, limits_of};
 use crate::error::{Error, Result};
-use crate::group::{Call as Noted, FUSED, Places};
-use crate::kernel::{args, geometry};
+use crate::group::{EnqueuedCall as Noted, FUSED, Places};
+use crate::kernel::{PACKET_BYTES, args, geometry};
 use crate::memory::{Arena, View};
-use crate::op::{Algorithm, Call, Codec, Format, Held, LocalRows, Norm, NormRows, Numbers, Shape, Step};
+use crate::op::{Algorithm, Call, CheckedShape, Codec, Held, LocalRows, Norm, NormRows, NormStep, RowFormat};
 use crate::stream::Target;
 use crate::types::{Dtype, Reduction, WAY_NOTHING};
 pub(super) use choice::NormTable;
-use choice::{PACKET_BYTES, quantises_anywhere, row_pitch, rows_at_once, scattered_choice, suits};
+use choice::{quantises_anywhere, row_pitch, rows_at_once, scattered_choice, suits};
 pub use explain::{explain_norm, explain_quantised_norm};
 
 /// A kernel that sums and norms.
-struct Fused {
+struct FusedNorm {
     algorithm: Algorithm,
     /// Number of rows of one launch: of all rows or, if rows are scattered, of each share.
     rows: usize,
@@ -32,11 +32,14 @@ struct Fused {
 }
 
 impl Communicator {
-    /// Enqueues a step of a checked norm that runs on this rank only.
-    pub(crate) fn norm_local(&self, call: &Call<'_>, local: &LocalRows<'_>, queue: Target<'_>) -> Result<()> {
-        let Numbers::Norm(rows) = call.numbers else {
-            return Err(Error::internal(format!("{} norms no rows", call.op.operation)));
-        };
+    /// Enqueues a step of the checked norm of `rows` that runs on this rank only.
+    pub(crate) fn norm_local(
+        &self,
+        call: &Call<'_>,
+        rows: &NormRows,
+        local: &LocalRows<'_>,
+        queue: Target<'_>,
+    ) -> Result<()> {
         NormCall { inner: &self.0, call, rows }.run_rows(local, queue)
     }
 }
@@ -49,7 +52,7 @@ struct NormCall<'a> {
 }
 
 /// Enqueues a checked norm.
-pub(super) fn norm(call: &Call<'_>, rows: &NormRows, shape: &Shape, turn: &mut Turn<'_>) -> Result<()> {
+pub(super) fn norm(call: &Call<'_>, rows: &NormRows, shape: &CheckedShape, turn: &mut Turn<'_>) -> Result<()> {
     let inner = turn.inner;
     let norm = NormCall { inner, call, rows };
     if let (1, Some(input)) = (inner.group.world_size(), &call.input) {
@@ -71,8 +74,8 @@ pub(super) fn norm(call: &Call<'_>, rows: &NormRows, shape: &Shape, turn: &mut T
         return fused.enqueue(&norm, turn);
     }
     call.steps(rows, shape)?.each(|step| match step {
-        Step::Collective(step, shape) => collective(&step.tagged(call.tag), &shape, turn),
-        Step::Local(local) => norm.run_rows(&local, turn.queue),
+        NormStep::Collective(step, shape) => collective(&step.tagged(call.tag), &shape, turn),
+        NormStep::Local(local, _) => norm.run_rows(&local, turn.queue),
     })
 }
 
@@ -84,7 +87,7 @@ impl<'a> NormCall<'a> {
 
     /// The fused kernel that serves the call, if any does and a row fits its scratch: the named algorithm, the algorithm for
     /// the size, or the two-shot for calls whose outputs have no place for the sum of all rows.
-    fn fused(&self, shape: &Shape, turn: &Turn<'_>) -> Result<Option<Fused>> {
+    fn fused(&self, shape: &CheckedShape, turn: &Turn<'_>) -> Result<Option<FusedNorm>> {
         let recorded = turn.recorded();
         let Self { inner, call, rows } = *self;
         let (bytes, scatters) = ((call.elems() * call.dtype.bytes()) as u64, call.op.scatters_rows());
@@ -97,7 +100,7 @@ impl<'a> NormCall<'a> {
         let fits = fits(&inner.arena, call.dtype, rows.hidden(), rows.quantised.is_some());
         let placed = || call.steps(rows, shape).is_ok_and(|steps| steps.is_one_sum());
         let kind = inner.group.device().kind();
-        let suits = suits((kind, (call.dtype, rows.hidden())), placed, &fits);
+        let suits = suits(kind, call.dtype, rows.hidden(), placed, &fits);
         let two_shot = || Some(Algorithm::TwoShotSentinel).filter(|_| !placed()).filter(&fits);
         let algorithm = match call.options.algorithm {
             Algorithm::Auto if scatters => {
@@ -133,7 +136,7 @@ impl<'a> NormCall<'a> {
         };
         let (world, slot_packets) = (inner.group.world_size(), scratch(inner.arena.layout(), algorithm).slot_packets);
         let rows = rows_at_once(algorithm, world, slot_packets, self.packets());
-        Ok(Some(Fused { algorithm, rows: if scatters { rows / world } else { rows }, peers }))
+        Ok(Some(FusedNorm { algorithm, rows: if scatters { rows / world } else { rows }, peers }))
     }
 
     /// The error of a named algorithm that cannot serve rows that are scattered.
@@ -190,7 +193,7 @@ impl<'a> NormCall<'a> {
             return Ok(());
         }
         let packets = packets(self.call.dtype, self.rows.width()) as u64;
-        let geometry = geometry::rows(shape_of(&self.inner.group), args.rows, packets, !values.is_null());
+        let geometry = geometry::rows(limits_of(&self.inner.group), args.rows, packets, !values.is_null());
         queue.enqueue("launch a norm", |raw| match self.bias() {
             // SAFETY: operands are valid for their rows, which the check of the call found, and are freed only after the
             // device's work, or are the caller's duty (bounds, liveness).
@@ -253,7 +256,7 @@ impl<'a> NormCall<'a> {
     }
 }
 
-impl Fused {
+impl FusedNorm {
     /// Enqueues launches of the kernel, each for at most the rows that fit its scratch.
     fn enqueue(&self, norm: &NormCall<'_>, turn: &mut Turn<'_>) -> Result<()> {
         let NormCall { inner, call, rows } = *norm;
@@ -272,7 +275,8 @@ impl Fused {
         let rows_at_once = share.div_ceil(share.div_ceil(self.rows));
         for start in (0..share).step_by(rows_at_once) {
             let count = rows_at_once.min(share - start) * sources;
-            let first = turn.announce(noted)?;
+            let part_bytes = (count * rows.hidden() * dtype.bytes()) as u64;
+            let announced = turn.announce_part(noted, part_bytes)?;
             let part = from_row(whole, start, count, dtype);
             let (launch, clustered) = self.geometry(norm, &part);
             let sum = args::AllReduceArgs {
@@ -284,7 +288,7 @@ impl Fused {
                 outputs: outputs.table,
                 inputs_offset_bytes: inputs.offset_bytes,
                 outputs_offset_bytes: outputs.offset_bytes,
-                ..sum_args(&inner.arena, self.algorithm, first)
+                ..sum_args(&inner.arena, self.algorithm, announced)
             };
             let args = args::FusedNormArgs {
                 sum,
@@ -331,7 +335,7 @@ impl Fused {
     /// latter, because the packets are the same.
     fn geometry(&self, norm: &NormCall<'_>, rows: &args::NormArgs) -> (geometry::Launch, u32) {
         let NormCall { inner, call, .. } = *norm;
-        let (shape, world) = (shape_of(&inner.group), inner.group.world_size() as u64);
+        let (shape, world) = (limits_of(&inner.group), inner.group.world_size() as u64);
         let (count, packets) = (rows.rows, norm.packets() as u64);
         let quantised = norm.rows.quantised.is_some();
         let pushes = matches!(self.algorithm, Algorithm::OneShotSentinel | Algorithm::TwoShotSentinel);
@@ -342,13 +346,13 @@ impl Fused {
             && geometry::takes_clusters(shape, rows, dtype_bytes)
         {
             let shares = if self.algorithm == Algorithm::TwoShotSentinel { world } else { 1 };
-            let row = (count.div_ceil(shares), packets);
-            return geometry::clustered_norm(shape, (shares, call.op.outputs_all_rows()), row);
+            let gathers = call.op.outputs_all_rows();
+            return geometry::clustered_norm(shape, shares, gathers, count.div_ceil(shares), packets);
         }
         let launch = match self.algorithm {
-            Algorithm::OneShotSentinel => geometry::one_shot_norm(shape, (count, packets), quantised),
+            Algorithm::OneShotSentinel => geometry::one_shot_norm(shape, count, packets, quantised),
             Algorithm::TwoShotZeroCopy => geometry::gathered_norm(shape, count.div_ceil(world), packets, quantised),
-            _ => geometry::two_shot_norm(shape, world as u32, (count.div_ceil(world), packets), quantised),
+            _ => geometry::two_shot_norm(shape, world as u32, count.div_ceil(world), packets, quantised),
         };
         (launch, 0)
     }
@@ -357,7 +361,7 @@ impl Fused {
 /// Whether a fused algorithm can serve rows, by the scratch of the group.
 fn fits(arena: &Arena, dtype: Dtype, hidden: usize, quantised: bool) -> impl Fn(&Algorithm) -> bool {
     let (kind, world) = (arena.group().device().kind(), arena.group().world_size());
-    choice::fits((kind, world), packets(dtype, hidden), quantised, |algorithm| {
+    choice::fits(kind, world, packets(dtype, hidden), quantised, |algorithm| {
         scratch(arena.layout(), algorithm).slot_packets
     })
 }
@@ -371,7 +375,7 @@ fn address(view: Option<&View<'_>>) -> *mut c_void {
 fn quantised_args(rows: &NormRows, count: usize) -> args::QuantisedRows {
     let at = |held: Option<&Held>| address(held.map(Held::view).as_ref());
     let quantised = rows.quantised.as_ref();
-    let number = |number: fn(Format) -> u32| quantised.map_or(0, |quantised| number(quantised.format));
+    let number = |number: fn(RowFormat) -> u32| quantised.map_or(0, |quantised| number(quantised.format));
     let known = quantised.and_then(|quantised| quantised.known.as_ref()).or(rows.global_scale.as_ref());
     args::QuantisedRows {
         values: at(quantised.map(|quantised| &quantised.values)),

@@ -10,19 +10,20 @@ use super::Turn;
 use crate::collective::Communicator;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::stream::{Order, Stream, Target};
+use crate::stream::{CallOrder, Kept, Stream, Target};
 
 /// The lock that orders a communicator's calls: one call at a time holds the lane. Meanwhile the call may run a callback of
 /// the caller. A callback that makes another call would deadlock, so that call is refused.
-pub(in crate::collective) struct Turns {
+pub(in crate::collective) struct TurnLock {
     lane: Mutex<Lane>,
     /// The thread in which the call that holds the lane runs a callback; else 0.
     worker: AtomicUsize,
 }
 
-impl Turns {
-    pub(in crate::collective) fn new(device: &Device) -> Result<Self> {
-        Ok(Self { lane: Mutex::new(Lane::new(device)?), worker: AtomicUsize::new(0) })
+impl TurnLock {
+    /// `mixed`: whether graphs that a stream's owner captures keep the order with all other calls.
+    pub(in crate::collective) fn new(device: &Device, mixed: bool) -> Result<Self> {
+        Ok(Self { lane: Mutex::new(Lane::new(device, mixed)?), worker: AtomicUsize::new(0) })
     }
 
     /// Waits for the calls of other threads. `what` names the call in errors.
@@ -86,7 +87,9 @@ impl Communicator {
     /// Makes the next work of a queue wait for the last call of this communicator on another stream, for work that shares
     /// memory with calls. In a capture, each launch of the graph waits in the same way.
     pub(crate) fn order(&self, what: &str, queue: Target<'_>) -> Result<()> {
-        Turn::begin(&self.0, what, queue)?.order()
+        let mut turn = Turn::begin(&self.0, what, queue)?;
+        let ordered = turn.order();
+        turn.end(ordered)
     }
 
     /// Fails if called from a callback that runs inside a call of this communicator: the two would wait for each other.
@@ -102,7 +105,7 @@ fn this_thread() -> usize {
 
 /// The order of a communicator's eager calls and graph launches.
 pub(crate) struct Lane {
-    calls: Order,
+    calls: CallOrder,
     /// Whether no call has run yet. A peer may then still be loading.
     pub(in crate::collective) fresh: bool,
     /// Whether this rank has signalled its first call to the peers.
@@ -112,8 +115,8 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    pub(crate) fn new(device: &Device) -> Result<Self> {
-        Ok(Self { calls: Order::new(device)?, fresh: true, told: false, captured: false })
+    pub(crate) fn new(device: &Device, mixed: bool) -> Result<Self> {
+        Ok(Self { calls: CallOrder::new(device, mixed)?, fresh: true, told: false, captured: false })
     }
 
     /// Makes the next work of `stream` wait for the last call.
@@ -121,12 +124,29 @@ impl Lane {
         self.calls.order(stream)
     }
 
-    /// Makes the next work of a queue wait for the last call.
-    pub(crate) fn order_call(&mut self, queue: Target<'_>) -> Result<()> {
-        self.calls.order_call(queue)
+    /// Ends a call on `stream` that [`order`](Self::order) began.
+    pub(in crate::collective) fn end(&mut self, stream: &Stream) -> Result<()> {
+        self.calls.end(stream)
     }
 
-    /// Whether all calls are done, except natively captured calls. Does not block.
+    /// Makes the next work of `stream`, which `capture` of its owner records, wait for the last call of the capture. The
+    /// captured graph holds the result of `kept`.
+    pub(in crate::collective) fn order_captured(
+        &mut self,
+        capture: u64,
+        stream: &Stream,
+        kept: impl FnOnce() -> Kept,
+    ) -> Result<()> {
+        self.calls.order_captured(capture, stream, kept)
+    }
+
+    /// Ends a call that [`order_captured`](Self::order_captured) began.
+    pub(in crate::collective) fn end_captured(&mut self, capture: u64, stream: &Stream) -> Result<()> {
+        self.calls.end_captured(capture, stream)
+    }
+
+    /// Whether all calls are done, except natively captured calls without [`graph_mixing`](crate::Config::graph_mixing). Does
+    /// not block.
     pub(in crate::collective) fn is_done(&self) -> Result<bool> {
         self.calls.is_done()
     }

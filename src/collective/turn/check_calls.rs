@@ -1,9 +1,9 @@
 //! A comparison of words by a kernel on all ranks: of the next call, or, while a group opens, of a known bit pattern.
 #![allow(unsafe_code)]
 
-use crate::collective::shape_of;
+use crate::collective::limits_of;
 use crate::error::{Error, Result};
-use crate::group::{Call, Finding};
+use crate::group::{Announced, EnqueuedCall, Finding};
 use crate::kernel::{args, geometry};
 use crate::memory::{Arena, Scratch};
 use crate::stream::Target;
@@ -11,9 +11,9 @@ use crate::stream::Target;
 /// A known bit pattern. The low bits are the operation that a timeout of the wait reports.
 const HERE: [u64; 2] = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3200 | args::kOpAgree as u64];
 
-/// Enqueues a comparison of a call with the calls of all ranks, before the call.
-pub(super) fn compare(arena: &Arena, call: Call, fresh: bool, queue: Target<'_>) -> Result<()> {
-    compare_words(arena, [call.bytes, call.descriptor], &arena.layout().agree, arena.wait(fresh), queue)
+/// Enqueues a comparison of a call with the calls of all ranks, before the call, to whose time the comparison counts.
+pub(super) fn compare(arena: &Arena, call: EnqueuedCall, announced: Announced, queue: Target<'_>) -> Result<()> {
+    compare_words(arena, [call.bytes, call.descriptor], &arena.layout().agree, arena.wait(announced), queue)
 }
 
 /// Checks that every rank can store into the memory of every other rank, in the way of operations, because a driver may
@@ -58,7 +58,7 @@ fn compare_words(arena: &Arena, ours: [u64; 2], scratch: &Scratch, wait: args::W
         rank: arena.group().rank() as u32,
         world: arena.group().world_size() as u32,
     };
-    let launch = geometry::single(shape_of(arena.group()), 2 * args.world);
+    let launch = geometry::single(limits_of(arena.group()), 2 * args.world);
     // SAFETY: scratch lies in arenas that live until the device is idle (liveness, bounds); the lane orders its
     // use, or no other call exists yet (exclusion).
     queue.enqueue("launch an agreement", |raw| unsafe { raw.launch(&args, &launch.geometry) })

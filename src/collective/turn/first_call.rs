@@ -17,10 +17,10 @@ impl Turn<'_> {
     /// Enqueues the signals before an eager call. On an error the call is refused and nothing is enqueued. Returns whether
     /// the call's waits may take `deadlines.first_use`.
     pub(super) fn arrive(&mut self) -> Result<bool> {
-        let Self { inner, queue, ref mut lane, .. } = *self;
+        let Self { inner, queue, native, ref mut lane, .. } = *self;
         queue.stream().refuse_captured("enqueue a call")?;
         // A natively captured call may run at any time. It sends no signals, and another call is the first.
-        if !lane.told && queue.stream().is_capturing()? {
+        if !lane.told && native.is_some() {
             return Ok(!std::mem::replace(&mut lane.captured, true));
         }
         if !lane.told {

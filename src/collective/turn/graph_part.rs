@@ -11,9 +11,9 @@ use super::Turn;
 use crate::collective::Inner;
 use crate::collective::aside::Aside;
 use crate::error::{Error, Result};
-use crate::group::Call;
+use crate::group::EnqueuedCall;
 use crate::memory::{Pointer, Pooled, Registration, Use, Used, View, register};
-use crate::stream::{Part, Recording, Stream, Target};
+use crate::stream::{GraphPart, Recording, Stream, Target};
 
 /// The name of a launch of a graph in errors.
 const LAUNCH: &str = "a launch of a graph";
@@ -22,14 +22,14 @@ const LAUNCH: &str = "a launch of a graph";
 pub(in crate::collective) struct Recorded {
     inner: Arc<Inner>,
     /// Locked while all ranks register. Launches do not take the lock.
-    pointers: Mutex<Vec<Captured>>,
+    pointers: Mutex<Vec<CapturedPointer>>,
     /// Length of `pointers`.
     captured: AtomicUsize,
     /// The uses of `pointers` and of adopted memory given by address, in the order of calls.
     uses: Mutex<Vec<Use>>,
     /// The registrations of adopted memory in which operands were found.
     adopted: Mutex<Vec<Arc<Registration>>>,
-    calls: Mutex<Vec<Call>>,
+    calls: Mutex<Vec<EnqueuedCall>>,
     /// Calls of pairs, which are not among `calls`.
     pairs: AtomicU64,
     registered: AtomicBool,
@@ -38,7 +38,7 @@ pub(in crate::collective) struct Recorded {
 }
 
 /// A pointer captured before its peers' pointers were known. `register` fills its table.
-struct Captured {
+struct CapturedPointer {
     registration: Registration,
     address: usize,
     bytes: usize,
@@ -70,13 +70,13 @@ impl Recorded {
     /// A table for plain memory, for operand number `operand` of the next call. Equal memory shares a table.
     pub(in crate::collective) fn table(&self, memory: &View<'_>, bytes: usize, operand: usize) -> Result<u32> {
         let mut pointers = self.pointers.lock();
-        let same = |captured: &Captured| captured.address == memory.address as usize && captured.bytes == bytes;
+        let same = |captured: &CapturedPointer| captured.address == memory.address as usize && captured.bytes == bytes;
         let number = match pointers.iter().position(same) {
             Some(number) => number,
             None => {
                 let registration = Registration::reserve(&self.inner.arena)?;
                 let (address, owner) = (memory.address as usize, memory.owner.map(Arc::downgrade));
-                pointers.push(Captured { registration, address, bytes, owner });
+                pointers.push(CapturedPointer { registration, address, bytes, owner });
                 self.captured.fetch_add(1, Ordering::Relaxed)
             }
         };
@@ -103,7 +103,7 @@ impl Recorded {
         self.uses.lock().push(Use { call, operand, of });
     }
 
-    pub(in crate::collective) fn note(&self, call: Call) {
+    pub(in crate::collective) fn note(&self, call: EnqueuedCall) {
         self.calls.lock().push(call);
     }
 
@@ -113,7 +113,7 @@ impl Recorded {
     }
 }
 
-impl Part for Recorded {
+impl GraphPart for Recorded {
     fn admit(&self) -> Result<()> {
         self.inner.lane.refuse_within(LAUNCH)
     }
@@ -141,9 +141,13 @@ impl Part for Recorded {
         if self.aside.lock().is_used() {
             self.inner.side.lock().lane.order(stream)?;
         }
-        calls.iter().for_each(|call| self.inner.group.note(*call));
+        self.inner.group.note_launch(&calls);
         self.inner.group.note_pairs(self.pairs.load(Ordering::Relaxed));
         Ok(())
+    }
+
+    fn after_launch(&self, stream: &Stream) -> Result<()> {
+        self.inner.lane.take(LAUNCH)?.end(stream)
     }
 
     fn register(&self) -> Result<()> {
@@ -164,6 +168,7 @@ impl Part for Recorded {
                 address: captured.address as *mut u8,
                 bytes: captured.bytes,
                 owner: captured.owner.as_ref().and_then(Weak::upgrade),
+                by_pieces: false,
             })
             .collect();
         let shared = register(&self.inner.arena, &asked, &self.uses.lock())?;

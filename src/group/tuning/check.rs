@@ -38,7 +38,7 @@ const ANY: RangeInclusive<usize> = 1..=usize::MAX;
 
 /// Refuses unknown values, tables with equal keys, and tables that do not serve every size once.
 pub(super) fn check(tuning: &Tuning, place: &str) -> Result<()> {
-    let at = Place { place, field: String::new() };
+    let at = FieldPath { place, field: String::new() };
     // A tuning without choices may have no kind.
     if tuning.chooses() {
         at.of("kind").named(&tuning.kind, &KINDS)?;
@@ -88,13 +88,13 @@ pub(super) fn check(tuning: &Tuning, place: &str) -> Result<()> {
 }
 
 /// A field of a tuning, for messages.
-struct Place<'a> {
+struct FieldPath<'a> {
     /// The tuning.
     place: &'a str,
     field: String,
 }
 
-impl Place<'_> {
+impl FieldPath<'_> {
     fn of(&self, name: impl Display) -> Self {
         let dot = if self.field.is_empty() { "" } else { "." };
         Self { place: self.place, field: format!("{}{dot}{name}", self.field) }

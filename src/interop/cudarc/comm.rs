@@ -168,8 +168,8 @@ impl Comm {
             let ranks: Vec<_> =
                 ranks.into_iter().zip(streams).map(|(rank, stream)| scope.spawn(open(rank, stream))).collect();
             let opened: Vec<_> = ranks.into_iter().map(thread::ScopedJoinHandle::join).collect();
-            let panicked = || CommError(Error::internal("a thread that opens a rank panicked"));
-            opened.into_iter().map(|opened| opened.unwrap_or_else(|_| Err(panicked()))).collect()
+            let lost = |rank| CommError(Error::PeerLost { rank, detail: ": its opening thread panicked".into() });
+            opened.into_iter().enumerate().map(|(rank, made)| made.unwrap_or_else(|_| Err(lost(rank)))).collect()
         })
     }
 
@@ -302,7 +302,7 @@ impl Comm {
         }
         let sendbuff =
             sendbuff.ok_or_else(|| Error::invalid("sendbuff", "None", format!("rank {root} is the root")))?;
-        let [count, elems] = used(&BROADCAST, [sendbuff.len(), recvbuff.len()], self.world_size())?;
+        let [count, elems] = used(&BROADCAST, sendbuff.len(), recvbuff.len(), self.world_size())?;
         let input = self.shared(sendbuff)?;
         let output = self.exclusive(recvbuff)?;
         copy(input.slice(..count)?, output.slice(..elems)?, &self.stream)?;
@@ -375,7 +375,7 @@ impl Comm {
         let output = output.map(|memory| self.exclusive(memory)).transpose()?;
         let elems = |memory: &Option<Borrowed<'_, T>>| memory.as_ref().map(|memory| memory.len());
         let used = match (elems(&input), elems(&output)) {
-            (Some(input), Some(output)) => used(op, [input, output], self.world_size())?,
+            (Some(input), Some(output)) => used(op, input, output, self.world_size())?,
             (input, output) => [input, output].map(Option::unwrap_or_default),
         };
         let operands = [first(input.as_ref(), used[0])?, first(output.as_ref(), used[1])?];

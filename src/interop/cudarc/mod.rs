@@ -92,7 +92,7 @@ pub fn device(context: &CudaContext) -> Result<Device> {
 /// # Safety
 /// While any code captures the stream, work enqueued on it uses only operands that outlive that graph. The compiler
 /// checks this for work that a [`Stream::capture`] on the result enqueues with its [`Capture`](crate::Capture). A
-/// stream of cudarc's `per_thread_stream` is used from one thread.
+/// stream of cudarc's `per_thread_stream` is used as [`Stream::borrow_raw`] requires.
 pub unsafe fn stream(device: &Device, stream: &Arc<CudaStream>) -> Result<Stream> {
     check(device, stream)?;
     // SAFETY: the handle belongs to the device, is valid as long as the `Arc` that the result keeps, and is captured as

@@ -5,13 +5,13 @@ use crate::error::{Error, Operation, Result};
 use crate::kernel::args::{kMostHidden as MOST_HIDDEN, kMostWidth as MOST_WIDTH};
 use crate::memory::View;
 use crate::op::quantise::unneeded;
-use crate::op::{Algorithm, Call, Held, Norm, NormRows, Size, check_apart, span};
+use crate::op::{Algorithm, Call, Held, NamedSpan, Norm, NormRows, Size, check_apart, span};
 use crate::types::Dtype;
 
 /// An operand of rows, with its name in messages.
-type Named<'a> = (&'static str, View<'a>, Dtype);
+type NormOperand<'a> = (&'static str, View<'a>, Dtype);
 
-fn named<'a>(what: &'static str, held: &'a Held) -> Named<'a> {
+fn named<'a>(what: &'static str, held: &'a Held) -> NormOperand<'a> {
     (what, held.view(), held.dtype)
 }
 
@@ -54,7 +54,8 @@ impl Call<'_> {
     pub(in crate::op) fn check_norm(
         &self,
         rows: &NormRows,
-        [rank, world]: [usize; 2],
+        rank: usize,
+        world: usize,
         device: &Device,
     ) -> Result<usize> {
         let (operation, weight) = (self.op.operation, rows.weight.dtype);
@@ -73,9 +74,7 @@ impl Call<'_> {
             return Err(Error::invalid("epsilon", epsilon, "it must be a number of at least 0"));
         }
         rows.check_bias(operation)?;
-        let Some(input) = &self.input else {
-            return Err(Error::invalid("the input", "missing", format!("every {operation} has one")));
-        };
+        let input = self.input.as_ref().ok_or_else(|| self.missing("input"))?;
         if !input.elems.is_multiple_of(hidden) {
             let limit = format!("it must be a multiple of the weight's length, {hidden}");
             return Err(Error::invalid("the input's length", input.elems, limit));
@@ -136,7 +135,7 @@ impl Call<'_> {
         let global = rows.global_scale.as_ref().map(|held| named("the global scale", held));
         let read = [Some(("the input", input.clone(), self.dtype)), Some(weight), bias, residual, known, global];
         let written = [kept, output, values, scales];
-        let places = |(what, view, dtype): &Named<'_>| (*what, span(view, *dtype));
+        let places = |(what, view, dtype): &NormOperand<'_>| NamedSpan::new(*what, span(view, *dtype));
         for (what, view, _) in read.iter().chain(&written).flatten() {
             device.check_same(what, view.device)?;
         }
@@ -149,9 +148,9 @@ impl Call<'_> {
             for other in read.iter().flatten() {
                 let whole = places(other);
                 let in_place = match (one.0, other.0) {
-                    ("the output", "the input") if self.op.gathers_rows() => Some(whole.1.clone()),
+                    ("the output", "the input") if self.op.gathers_rows() => Some(whole.span.clone()),
                     ("the output" | "residual_out", "the input") => Some(span(own, self.dtype)),
-                    ("residual_out", "the residual") => Some(whole.1.clone()),
+                    ("residual_out", "the residual") => Some(whole.span.clone()),
                     _ => None,
                 };
                 check_apart(places(one), whole, in_place)?;

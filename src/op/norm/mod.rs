@@ -7,15 +7,15 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use super::{
-    Algorithm, Call, Extent, Format, Held, Host, InPlace, Kernels, Narrow, Nccl, Norm, NormRows, Numbers, Op,
-    Quantisation, Quantised, REDUCE_SCATTER, ScaleLayout, Scaling, Source, share_of_others,
+    Algorithm, Call, Extent, Held, Host, InPlace, Kernels, Narrow, NcclForm, Norm, NormRows, Numbers, Op, Quantisation,
+    Quantised, REDUCE_SCATTER, RowFormat, ScaleGroup, ScaleLayout, Source, share_of_others,
 };
 use crate::error::Operation;
 use crate::memory::{Operand, WithView};
 use crate::types::{Dtype, Element};
 
 pub(crate) use check::check_lengths;
-pub(crate) use steps::{LocalRows, Step, Steps};
+pub(crate) use steps::{LocalRows, NormStep, NormSteps};
 
 /// All-reduce of rows, each of which is then normed. Backends reduce as in an all-reduce; the effect is that reduction.
 pub static ALL_REDUCE_NORM: Op = Op {
@@ -28,7 +28,7 @@ pub static ALL_REDUCE_NORM: Op = Op {
     low_contention: false,
     bus_factor: |world_size| 2.0 * share_of_others(world_size),
     kernels: Kernels::AllReduce,
-    nccl: Nccl::AllReduce,
+    nccl: NcclForm::AllReduce,
     host: Host::Reduced,
     effect: |case, _| case.one(Source::Reduced, 0),
 };
@@ -45,7 +45,7 @@ pub static REDUCE_SCATTER_NORM: Op = Op {
     low_contention: false,
     bus_factor: share_of_others,
     kernels: REDUCE_SCATTER.kernels,
-    nccl: Nccl::ReduceScatter,
+    nccl: NcclForm::ReduceScatter,
     host: Host::ReducedStrips,
     effect: |case, rank| case.scattered(Source::Reduced, rank),
 };
@@ -136,7 +136,7 @@ impl<'op, T: Element> RowNorm<'op, T> {
         scale: impl Operand<'op, f32>,
         values: impl Operand<'op, V>,
     ) -> Self {
-        let format = Format::new(Scaling::Static, to, 0, ScaleLayout::Rows);
+        let format = RowFormat::new(ScaleGroup::Static, to, 0, ScaleLayout::Rows);
         let known = Some(Held::new(Dtype::F32, &scale.view_of()));
         let values = Held::new(V::DTYPE, &values.view_of());
         self.rows.quantised = Some(Quantised { format, values, scales: None, known });

@@ -3,14 +3,14 @@
 
 use crate::error::{Error, Result};
 use crate::memory::{Place, View};
-use crate::op::{ALL_GATHER, BROADCAST, Call, Cut, Held, NormRows, Numbers, REDUCE, Shape};
+use crate::op::{ALL_GATHER, BROADCAST, Call, CheckedShape, Cut, Held, NormRows, Numbers, REDUCE};
 
 /// One step.
-pub(crate) enum Step<'a> {
+pub(crate) enum NormStep<'a> {
     /// A collective of all ranks.
-    Collective(Call<'a>, Shape),
-    /// A kernel that runs on this rank only.
-    Local(LocalRows<'a>),
+    Collective(Call<'a>, CheckedShape),
+    /// A kernel that runs on this rank only, and the operands of the norm of which the kernel is a part.
+    Local(LocalRows<'a>, &'a NormRows),
 }
 
 /// Rows on this rank, and the operands of the kernel that processes them.
@@ -28,10 +28,10 @@ pub(crate) struct LocalRows<'a> {
 }
 
 /// The steps of one call.
-pub(crate) struct Steps<'a> {
+pub(crate) struct NormSteps<'a> {
     call: &'a Call<'a>,
     rows: &'a NormRows,
-    shape: Shape,
+    shape: CheckedShape,
     /// Rows of this rank's share; all rows if the operation does not scatter.
     share: usize,
     /// This rank's share of the output; the whole output if ranks do not gather it.
@@ -48,7 +48,7 @@ impl<'a> Call<'a> {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if no output can hold the sum.
-    pub(crate) fn steps(&'a self, rows: &'a NormRows, shape: &Shape) -> Result<Steps<'a>> {
+    pub(crate) fn steps(&'a self, rows: &'a NormRows, shape: &CheckedShape) -> Result<NormSteps<'a>> {
         let (hidden, width) = (rows.hidden(), rows.width());
         let share = shape.cut.part_elems().unwrap_or(0) / hidden;
         let own = self.output.as_ref().map(|output| match self.op.gathers_rows() {
@@ -78,11 +78,11 @@ impl<'a> Call<'a> {
                 return Err(Error::unsupported(what, reason));
             }
         };
-        Ok(Steps { call: self, rows, shape: *shape, share, own, place, pitch })
+        Ok(NormSteps { call: self, rows, shape: *shape, share, own, place, pitch })
     }
 }
 
-impl<'a> Steps<'a> {
+impl<'a> NormSteps<'a> {
     /// Whether the outputs have a contiguous place for the sum of all rows, so that one collective makes the sum.
     pub(crate) fn is_one_sum(&self) -> bool {
         self.pitch == self.rows.hidden()
@@ -98,15 +98,15 @@ impl<'a> Steps<'a> {
     }
 
     /// Runs all steps, in order.
-    pub(crate) fn each(&self, mut run: impl FnMut(Step<'_>) -> Result<()>) -> Result<()> {
+    pub(crate) fn each(&self, mut run: impl FnMut(NormStep<'_>) -> Result<()>) -> Result<()> {
         self.reduce(&mut run)?;
         let (residual, kept) = (self.residual(), self.kept());
         let (input, pitch, count) = (self.place.clone(), self.pitch, self.share);
         if !self.call.op.gathers_rows() {
-            return run(Step::Local(LocalRows { input, pitch, count, residual, kept, finishes: true }));
+            return run(self.local(LocalRows { input, pitch, count, residual, kept, finishes: true }));
         }
         if kept.is_some() {
-            run(Step::Local(LocalRows { input, pitch, count, residual, kept, finishes: false }))?;
+            run(self.local(LocalRows { input, pitch, count, residual, kept, finishes: false }))?;
         }
         let (Some(output), Some(own)) = (&self.call.output, &self.own) else { return Ok(()) };
         match self.rows.width() == self.rows.hidden() {
@@ -115,7 +115,14 @@ impl<'a> Steps<'a> {
         }?;
         let (pitch, count) = (self.rows.width(), self.all());
         let input = output.clone();
-        run(Step::Local(LocalRows { input, pitch, count, residual: None, kept: None, finishes: true }))
+        run(self.local(LocalRows { input, pitch, count, residual: None, kept: None, finishes: true }))
+    }
+
+    fn local<'b>(&self, rows: LocalRows<'b>) -> NormStep<'b>
+    where
+        'a: 'b,
+    {
+        NormStep::Local(rows, self.rows)
     }
 
     fn residual(&self) -> Option<View<'a>> {
@@ -132,11 +139,11 @@ impl<'a> Steps<'a> {
     }
 
     /// Writes the sum of all rows, or of this rank's share, to its place.
-    fn reduce(&self, run: &mut impl FnMut(Step<'_>) -> Result<()>) -> Result<()> {
+    fn reduce(&self, run: &mut impl FnMut(NormStep<'_>) -> Result<()>) -> Result<()> {
         let call = Call::new(self.call.op, self.call.dtype).options(self.call.options).numbers(self.call.numbers);
         if self.is_one_sum() || self.share == 0 {
             let call = call.input(self.call.input.clone()).output(self.place.clone());
-            return run(Step::Collective(call, self.shape));
+            return run(NormStep::Collective(call, self.shape));
         }
         let Some(input) = &self.call.input else { return Ok(()) };
         let op = if call.op.scatters_rows() { &REDUCE } else { call.op };
@@ -150,10 +157,10 @@ impl<'a> Steps<'a> {
     }
 
     /// Gathers the rows of x of all ranks contiguously.
-    fn gather(&self, output: &View<'a>, run: &mut impl FnMut(Step<'_>) -> Result<()>) -> Result<()> {
+    fn gather(&self, output: &View<'a>, run: &mut impl FnMut(NormStep<'_>) -> Result<()>) -> Result<()> {
         let from = self.kept().unwrap_or_else(|| self.place.clone());
         if let (None, Some(residual)) = (self.kept(), self.residual()) {
-            run(Step::Local(LocalRows {
+            run(self.local(LocalRows {
                 input: from.clone(),
                 pitch: self.pitch,
                 count: self.share,
@@ -163,7 +170,7 @@ impl<'a> Steps<'a> {
             }))?;
         }
         let call = Call::new(&ALL_GATHER, self.call.dtype).input(from).output(output.clone());
-        run(Step::Collective(call, self.shape))
+        run(NormStep::Collective(call, self.shape))
     }
 
     /// Gathers the rows of x of all ranks with gaps between rows. This rank first copies its own rows to their places, then
@@ -172,7 +179,7 @@ impl<'a> Steps<'a> {
         &self,
         output: &View<'a>,
         own: &View<'a>,
-        run: &mut impl FnMut(Step<'_>) -> Result<()>,
+        run: &mut impl FnMut(NormStep<'_>) -> Result<()>,
     ) -> Result<()> {
         let (hidden, width) = (self.rows.hidden(), self.rows.width());
         let (kept, residual) = (self.kept(), self.residual());
@@ -184,7 +191,7 @@ impl<'a> Steps<'a> {
                 (None, None) => break,
             };
             let (kept, pitch) = (Some(into), hidden);
-            run(Step::Local(LocalRows { input, pitch, count: 1, residual, kept, finishes: false }))?;
+            run(self.local(LocalRows { input, pitch, count: 1, residual, kept, finishes: false }))?;
         }
         (0..self.all()).try_for_each(|number| {
             let call = Call::new(&BROADCAST, self.call.dtype).numbers(Numbers::None);
@@ -193,9 +200,9 @@ impl<'a> Steps<'a> {
     }
 
     /// The collective of one row, whose root is its owner.
-    fn of_row<'b>(&self, call: Call<'b>, number: usize) -> Step<'b> {
+    fn of_row<'b>(&self, call: Call<'b>, number: usize) -> NormStep<'b> {
         let (parameter, cut) = (number / self.share, Cut::line(self.rows.hidden(), self.shape.world));
-        Step::Collective(call.parameter(parameter), Shape { parameter, cut, ..self.shape })
+        NormStep::Collective(call.parameter(parameter), CheckedShape { parameter, cut, ..self.shape })
     }
 
     /// A row of an operand whose rows are `pitch` elements apart.

@@ -11,7 +11,7 @@ use crate::types::Dtype;
 
 pub use narrow::{Narrow, ScaleLayout};
 pub(in crate::op) use rows::unneeded;
-pub(crate) use rows::{Format, Quantised, Scaling};
+pub(crate) use rows::{Quantised, RowFormat, ScaleGroup};
 
 /// Which elements of the normed rows y share a scale, and how scales and values are stored.
 ///
@@ -80,12 +80,12 @@ impl Quantisation {
 
     /// Elements of the operand of values, for rows of `width` elements.
     pub fn values_len(self, rows: usize, width: usize) -> usize {
-        Format::from(self).values_len(rows, width)
+        RowFormat::from(self).values_len(rows, width)
     }
 
     /// Elements of the operand of scales, for rows of `width` elements.
     pub fn scales_len(self, rows: usize, width: usize) -> usize {
-        Format::from(self).scales_len(rows, width)
+        RowFormat::from(self).scales_len(rows, width)
     }
 
     /// The element type of the operand of values.
@@ -105,13 +105,13 @@ impl Quantisation {
     }
 }
 
-impl From<Quantisation> for Format {
+impl From<Quantisation> for RowFormat {
     fn from(how: Quantisation) -> Self {
         match how {
-            Quantisation::PerToken(to) => Self::new(Scaling::PerToken, to, 0, ScaleLayout::Rows),
-            Quantisation::PerGroup { to, elems, layout } => Self::new(Scaling::PerGroup, to, elems, layout),
-            Quantisation::Mx { to, elems, layout } => Self::new(Scaling::Mx, to, elems, layout),
-            Quantisation::Nvfp4 { layout } => Self::new(Scaling::Nvfp4, Narrow::E2M1, 0, layout),
+            Quantisation::PerToken(to) => Self::new(ScaleGroup::PerToken, to, 0, ScaleLayout::Rows),
+            Quantisation::PerGroup { to, elems, layout } => Self::new(ScaleGroup::PerGroup, to, elems, layout),
+            Quantisation::Mx { to, elems, layout } => Self::new(ScaleGroup::Mx, to, elems, layout),
+            Quantisation::Nvfp4 { layout } => Self::new(ScaleGroup::Nvfp4, Narrow::E2M1, 0, layout),
         }
     }
 }
@@ -167,7 +167,7 @@ impl FromStr for Quantisation {
                          mx-128-e4m3-packed, mxfp8-swizzled, nvfp4 or nvfp4-swizzled";
             Error::invalid("the quantisation", name, limit)
         })?;
-        Format::from(known).check_form()?;
+        RowFormat::from(known).check_form()?;
         Ok(known)
     }
 }

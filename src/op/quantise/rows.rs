@@ -17,7 +17,7 @@ const MOST_GROUP: usize = args::kMostGroup as usize;
 /// The elements that share a scale, and its encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum Scaling {
+pub(crate) enum ScaleGroup {
     /// One scale for all rows, which the caller provides.
     Static = args::kScalingStatic,
     PerToken = args::kScalingPerToken,
@@ -26,7 +26,7 @@ pub(crate) enum Scaling {
     Nvfp4 = args::kScalingNvfp4,
 }
 
-impl Scaling {
+impl ScaleGroup {
     pub(crate) const ALL: [Self; args::kScalings as usize] =
         [Self::Static, Self::PerToken, Self::PerGroup, Self::Mx, Self::Nvfp4];
 
@@ -57,7 +57,7 @@ impl Scaling {
     }
 }
 
-impl fmt::Display for Scaling {
+impl fmt::Display for ScaleGroup {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Static => "a static scale",
@@ -71,21 +71,21 @@ impl fmt::Display for Scaling {
 
 /// The format of quantised rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Format {
-    pub(crate) scaling: Scaling,
+pub(crate) struct RowFormat {
+    pub(crate) scaling: ScaleGroup,
     pub(crate) to: Narrow,
     /// Elements of a group; 0 without groups.
     pub(crate) elems: usize,
     pub(crate) layout: ScaleLayout,
 }
 
-impl Format {
+impl RowFormat {
     /// `elems` matters only for scalings whose group size is free.
-    pub(crate) const fn new(scaling: Scaling, to: Narrow, elems: usize, layout: ScaleLayout) -> Self {
+    pub(crate) const fn new(scaling: ScaleGroup, to: Narrow, elems: usize, layout: ScaleLayout) -> Self {
         let elems = match scaling {
-            Scaling::Static | Scaling::PerToken => 0,
-            Scaling::PerGroup | Scaling::Mx => elems,
-            Scaling::Nvfp4 => GROUP_STEP,
+            ScaleGroup::Static | ScaleGroup::PerToken => 0,
+            ScaleGroup::PerGroup | ScaleGroup::Mx => elems,
+            ScaleGroup::Nvfp4 => GROUP_STEP,
         };
         Self { scaling, to, elems, layout }
     }
@@ -96,7 +96,7 @@ impl Format {
 
     pub(crate) fn scales_len(self, rows: usize, width: usize) -> usize {
         let groups = match (self.scaling, self.elems) {
-            (Scaling::Static, _) => 0,
+            (ScaleGroup::Static, _) => 0,
             (_, 0) => 1,
             (_, elems) => width.div_ceil(elems),
         };
@@ -116,7 +116,7 @@ impl Format {
     pub(crate) fn check(self, width: usize) -> Result<()> {
         self.check_form()?;
         let Self { scaling, elems, .. } = self;
-        if matches!(scaling, Scaling::Mx | Scaling::Nvfp4) && !width.is_multiple_of(elems) {
+        if matches!(scaling, ScaleGroup::Mx | ScaleGroup::Nvfp4) && !width.is_multiple_of(elems) {
             let fitting = width.next_multiple_of(elems);
             let limit = format!("{scaling} needs a multiple of {elems}: pad rows to {fitting}");
             return Err(Error::invalid("the width of an output row", width, limit));
@@ -136,7 +136,7 @@ impl Format {
             let names: Vec<_> = scaling.layouts().iter().map(|layout| layout.name()).collect();
             return Err(Error::invalid("the layout of scales", layout, format!("{scaling} has {}", names.join(", "))));
         }
-        if matches!(scaling, Scaling::PerGroup | Scaling::Mx)
+        if matches!(scaling, ScaleGroup::PerGroup | ScaleGroup::Mx)
             && (elems == 0 || !elems.is_multiple_of(GROUP_STEP) || elems > MOST_GROUP)
         {
             let limit = format!("it must be a multiple of {GROUP_STEP}, up to {MOST_GROUP}");
@@ -148,7 +148,7 @@ impl Format {
 
 /// The quantised rows of a norm.
 pub(crate) struct Quantised {
-    pub(crate) format: Format,
+    pub(crate) format: RowFormat,
     pub(crate) values: Held,
     pub(crate) scales: Option<Held>,
     /// The scale of all rows, if it is static.
@@ -160,7 +160,7 @@ impl Quantised {
     pub(in crate::op) fn check(&self, rows: usize, width: usize, global: Option<&Held>) -> Result<()> {
         let format = self.format;
         format.check(width)?;
-        let Format { scaling, to, .. } = format;
+        let RowFormat { scaling, to, .. } = format;
         let of_values = ("the quantised values", &self.values, to.dtype(), format.values_len(rows, width));
         let of_scales = match (scaling.dtype(), &self.scales) {
             (Some(dtype), Some(scales)) => Some(("the scales", scales, dtype, format.scales_len(rows, width))),
@@ -173,20 +173,20 @@ impl Quantised {
             (None, None) => None,
         };
         let known = match (scaling, &self.known) {
-            (Scaling::Static, None) => {
+            (ScaleGroup::Static, None) => {
                 return Err(Error::invalid("the static scale", "missing", "one element of f32 is needed"));
             }
             (_, known) => known.as_ref().map(|known| ("the static scale", known, Dtype::F32, 1)),
         };
         let global = match (scaling, global) {
-            (Scaling::Nvfp4, None) => {
+            (ScaleGroup::Nvfp4, None) => {
                 return Err(Error::invalid(
                     "the global scale",
                     "missing",
                     "NVFP4 has one: one element of f32 is needed",
                 ));
             }
-            (Scaling::Nvfp4, global) => global.map(|global| ("the global scale", global, Dtype::F32, 1)),
+            (ScaleGroup::Nvfp4, global) => global.map(|global| ("the global scale", global, Dtype::F32, 1)),
             (_, Some(_)) => return Err(unneeded()),
             (_, None) => None,
         };

@@ -11,7 +11,7 @@ fn sum_of(elems: usize) -> Vec<Stretch> {
 
 #[test]
 fn a_result_is_equal_near_or_far() {
-    let data = Data::<f32>::new(3, 1000, 3);
+    let data = CollectiveData::<f32>::new(3, 1000, 3);
     let inputs: Vec<_> = (0..3).map(|rank| data.of(rank)).collect();
     let counts = |result: &[f32]| (data.count_unequal(result, &sum_of(1000)), data.count_far(result, &sum_of(1000)));
     assert_ne!(inputs[0], inputs[1]);
@@ -22,13 +22,13 @@ fn a_result_is_equal_near_or_far() {
     sum[999] = f32::NAN;
     sum[0] += 1.0;
     assert_eq!(counts(&sum), (3, 2));
-    assert_eq!(counts(&Data::poison(1000)).1, 1000);
+    assert_eq!(counts(&CollectiveData::poison(1000)).1, 1000);
     assert_eq!(counts(&sum[..999]).1, 2);
 }
 
 #[test]
 fn what_was_moved_is_equal_or_wrong() {
-    let data = Data::<f32>::new(3, 100, 3);
+    let data = CollectiveData::<f32>::new(3, 100, 3);
     let of = |source, at: std::ops::Range<usize>, start| Stretch {
         at: at.start,
         source: Source::Rank(source),
@@ -46,7 +46,7 @@ fn what_was_moved_is_equal_or_wrong() {
 #[test]
 fn data_repeat_after_their_period() {
     let elems = PERIOD + 10;
-    let data = Data::<i32>::new(5, elems, 2);
+    let data = CollectiveData::<i32>::new(5, elems, 2);
     let (one, two) = (data.of(0), data.of(1));
     assert_eq!((one.len(), one[..10].to_vec()), (elems, one[PERIOD..].to_vec()));
     let mut sum: Vec<i32> = one.iter().zip(&two).map(|(one, two)| one.wrapping_add(*two)).collect();
@@ -60,7 +60,7 @@ fn data_repeat_after_their_period() {
 
 #[test]
 fn ranks_share_the_groups_of_a_codec() {
-    let data = Data::<bf16>::new(3, 100, 2);
+    let data = CollectiveData::<bf16>::new(3, 100, 2);
     let sum = |index: usize| data.ranks.iter().map(|values| values.values()[index].to_f32()).sum::<f32>();
     let mut result: Vec<bf16> = (0..100).map(|index| bf16::from_f32(sum(index))).collect();
     let bounds = Bounds { codec: Codec::Int8, reduction: Reduction::Sum, algorithm: Algorithm::OneShotSentinel };

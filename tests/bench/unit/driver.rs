@@ -6,7 +6,7 @@ use harness::comparison::turns::Mode;
 use serde::Deserialize;
 
 use super::*;
-use crate::race::Bench;
+use crate::race::RaceRank;
 
 const RANKS: usize = 3;
 
@@ -42,7 +42,7 @@ impl Race for Pair {
         vec!["1024 bytes".to_owned()]
     }
 
-    fn measure(&self, _: &mut Bench<'_, '_, ()>) -> Result<(), Failure> {
+    fn measure(&self, _: &mut RaceRank<'_, '_, ()>) -> Result<(), CommandFailure> {
         Ok(())
     }
 
@@ -60,7 +60,10 @@ impl Race for Pair {
 }
 
 /// The rows of ranks whose candidates have these checksums and wrong elements, and the verdict.
-fn gathered(size: usize, trials: [[(u64, u64); 2]; RANKS]) -> Result<(Vec<f64>, Option<Failure>), Failure> {
+fn gathered(
+    size: usize,
+    trials: [[(u64, u64); 2]; RANKS],
+) -> Result<(Vec<f64>, Option<CommandFailure>), CommandFailure> {
     let launches = Repeats { timed: 1, warmup: 0 };
     let (competitors, modes) = (Vec::new(), vec![Mode::Graph]);
     let race = Pair(Pace { ranks: RANKS, competitors, modes, operations: None, launches, seed: 7 });
@@ -71,7 +74,7 @@ fn gathered(size: usize, trials: [[(u64, u64); 2]; RANKS]) -> Result<(Vec<f64>, 
             (name.to_owned(), Trial { host_us: times_us.clone(), times_us, wrong, checksum })
         };
         let trials = race.candidates().into_iter().zip(of_rank).map(trial).collect();
-        let found = Found::Trials(Trials { size, mode: Mode::Graph, operations: 1, notes: (), trials });
+        let found = RankResult::Trials(Trials { size, mode: Mode::Graph, operations: 1, notes: (), trials });
         let complete = gathered.add(rank, found)?;
         assert_eq!(complete, (rank + 1 == RANKS).then_some("1024 bytes"));
     }

@@ -4,18 +4,18 @@ use symmetra::op::Source;
 
 use super::*;
 
-fn shape(collective: Collective) -> Shape {
-    Shape { collective, elems: 12, ranks: 3 }
+fn shape(collective: CollectiveCommand) -> CollectiveShape {
+    CollectiveShape { collective, elems: 12, ranks: 3 }
 }
 
 #[test]
 fn every_element_of_an_output_has_one_source() {
     let sizes = [
-        (Collective::AllReduce, 12),
-        (Collective::AllGather, 36),
-        (Collective::ReduceScatter, 4),
-        (Collective::AllToAll, 12),
-        (Collective::Broadcast, 12),
+        (CollectiveCommand::AllReduce, 12),
+        (CollectiveCommand::AllGather, 36),
+        (CollectiveCommand::ReduceScatter, 4),
+        (CollectiveCommand::AllToAll, 12),
+        (CollectiveCommand::Broadcast, 12),
     ];
     for (collective, elems) in sizes {
         let shape = shape(collective);
@@ -37,10 +37,10 @@ fn what_goes_where() {
         let stretches = shape(collective).stretches(1).into_iter();
         stretches.map(|stretch| (stretch.at, stretch.source, stretch.start, stretch.count)).collect()
     };
-    assert_eq!(second(Collective::ReduceScatter), [stretch(0..4, Source::Reduced, 4)]);
-    assert_eq!(second(Collective::Broadcast), [stretch(0..12, Source::Rank(ROOT), 0)]);
-    assert_eq!(second(Collective::AllToAll)[2], stretch(8..12, Source::Rank(2), 4));
-    assert_eq!(second(Collective::AllGather)[2], stretch(24..36, Source::Rank(2), 0));
-    assert_eq!([0, 1].map(|rank| shape(Collective::Broadcast).gives_output(rank)), [true, false]);
-    assert_eq!(shape(Collective::AllGather).larger_elems(), 36);
+    assert_eq!(second(CollectiveCommand::ReduceScatter), [stretch(0..4, Source::Reduced, 4)]);
+    assert_eq!(second(CollectiveCommand::Broadcast), [stretch(0..12, Source::Rank(ROOT), 0)]);
+    assert_eq!(second(CollectiveCommand::AllToAll)[2], stretch(8..12, Source::Rank(2), 4));
+    assert_eq!(second(CollectiveCommand::AllGather)[2], stretch(24..36, Source::Rank(2), 0));
+    assert_eq!([0, 1].map(|rank| shape(CollectiveCommand::Broadcast).gives_output(rank)), [true, false]);
+    assert_eq!(shape(CollectiveCommand::AllGather).larger_elems(), 36);
 }

@@ -3,9 +3,9 @@
 use super::*;
 
 /// A line of words that were compared or not measured.
-fn kernel(wrong: Option<u64>, skipped: Option<&str>) -> Line {
+fn kernel(wrong: Option<u64>, skipped: Option<&str>) -> LimitLine {
     let time_us = wrong.map(|_| 1.5);
-    Line { name: "kernel", time_us, gbps: None, wrong, skipped: skipped.map(str::to_owned) }
+    LimitLine { name: "kernel", time_us, gbps: None, wrong, skipped: skipped.map(str::to_owned) }
 }
 
 #[test]

@@ -4,14 +4,14 @@ use super::*;
 
 #[test]
 fn a_chain_goes_through_all_lines() {
-    let drawn = Drawn::new(5, 3);
+    let drawn = HeapData::new(5, 3);
     let (mut line, mut seen) = (drawn.start as usize % LINES, vec![false; LINES]);
     for _ in 0..LINES {
         assert!(!std::mem::replace(&mut seen[line], true), "line {line} comes twice");
         line = drawn.chain[line] as usize % LINES;
     }
     assert_eq!(line, drawn.start as usize % LINES);
-    assert_ne!(drawn.chain, Drawn::new(5, 4).chain);
+    assert_ne!(drawn.chain, HeapData::new(5, 4).chain);
 }
 
 #[test]

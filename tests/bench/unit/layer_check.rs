@@ -4,10 +4,10 @@ use symmetra::{Config, Device};
 
 use super::super::LayerRace;
 use super::super::candidate::LayerCandidate;
-use super::super::operands::Inputs;
-use super::super::shape::Shape;
-use super::super::sides::Round;
-use super::super::way::Way;
+use super::super::operands::LayerInputs;
+use super::super::shape::LayerShape;
+use super::super::sides::LayerRound;
+use super::super::way::LayerWay;
 use super::super::weights::weights;
 use super::*;
 use crate::pace::Pace;
@@ -21,10 +21,10 @@ const LAYERS: u32 = 2;
 
 fn race() -> LayerRace {
     LayerRace {
-        shape: Shape { hidden: 64, heads: 4, kv_heads: 2, intermediate: 96 },
+        shape: LayerShape { hidden: 64, heads: 4, kv_heads: 2, intermediate: 96 },
         tokens: vec![TOKENS],
         layers: LAYERS,
-        ways: vec![Way::AllReduce],
+        ways: vec![LayerWay::AllReduce],
         pace: Pace {
             ranks: 1,
             competitors: Vec::new(),
@@ -45,10 +45,10 @@ fn a_row_that_was_not_written_is_found() {
     config.heap_bytes = race.heap_bytes();
     let communicator = Communicator::open(Threads::new(1).unwrap().remove(0), &device, config).unwrap();
     let drawn = Drawn { seed: race.pace.seed, shape: race.shape, rank: 0, ranks: 1 };
-    let operands = Operands::new(&race, &communicator, TOKENS).unwrap();
-    let inputs = Inputs::new(race.pace.seed, TOKENS * race.shape.hidden);
+    let operands = LayerOperands::new(&race, &communicator, TOKENS).unwrap();
+    let inputs = LayerInputs::new(race.pace.seed, TOKENS * race.shape.hidden);
     let weights = weights(drawn, LAYERS, &communicator, &stream).unwrap();
-    let round = Round {
+    let round = LayerRound {
         communicator: &communicator,
         alone: &communicator,
         multiplier: &Multiplier::new(&device).unwrap(),
@@ -56,7 +56,7 @@ fn a_row_that_was_not_written_is_found() {
         weights: &weights,
         operands: &operands,
     };
-    let side = round.ours(Way::AllReduce, None).unwrap();
+    let side = round.ours(LayerWay::AllReduce, None).unwrap();
     let check = Check::new(&communicator, &operands, drawn, LAYERS);
     let candidate = LayerCandidate { side, operands: &operands, inputs: &inputs, check: &check };
     candidate.prepare(&stream).unwrap();

@@ -7,8 +7,8 @@ use symmetra::{Config, Device, Stream};
 use super::super::LayerRace;
 use super::super::candidate::LayerCandidate;
 use super::super::check::Check;
-use super::super::operands::Inputs;
-use super::super::shape::Shape;
+use super::super::operands::LayerInputs;
+use super::super::shape::LayerShape;
 use super::super::weights::{Drawn, weights};
 use super::*;
 use crate::pace::Pace;
@@ -24,10 +24,10 @@ const LAYERS: u32 = 2;
 
 fn work(bootstrap: Threads) {
     let race = LayerRace {
-        shape: Shape { hidden: 64, heads: 4, kv_heads: 2, intermediate: 96 },
+        shape: LayerShape { hidden: 64, heads: 4, kv_heads: 2, intermediate: 96 },
         tokens: vec![TOKENS],
         layers: LAYERS,
-        ways: vec![Way::AllReduce],
+        ways: vec![LayerWay::AllReduce],
         pace: Pace {
             ranks: RANKS,
             competitors: Vec::new(),
@@ -43,10 +43,10 @@ fn work(bootstrap: Threads) {
     config.heap_bytes = race.heap_bytes();
     let communicator = Communicator::open(bootstrap, &device, config).unwrap();
     let drawn = Drawn { seed: race.pace.seed, shape: race.shape, rank: communicator.rank(), ranks: RANKS };
-    let operands = Operands::new(&race, &communicator, TOKENS).unwrap();
-    let inputs = Inputs::new(race.pace.seed, TOKENS * race.shape.hidden);
+    let operands = LayerOperands::new(&race, &communicator, TOKENS).unwrap();
+    let inputs = LayerInputs::new(race.pace.seed, TOKENS * race.shape.hidden);
     let weights = weights(drawn, LAYERS, &communicator, &stream).unwrap();
-    let round = Round {
+    let round = LayerRound {
         communicator: &communicator,
         alone: &alone(&communicator).unwrap(),
         multiplier: &Multiplier::new(&device).unwrap(),
@@ -55,7 +55,7 @@ fn work(bootstrap: Threads) {
         operands: &operands,
     };
     let check = Check::new(&communicator, &operands, drawn, LAYERS);
-    let mut sides = vec![round.ours(Way::AllReduce, None).unwrap()];
+    let mut sides = vec![round.ours(LayerWay::AllReduce, None).unwrap()];
     sides.extend(PeerWay::ALL.map(|way| round.peer(way, &communicator).unwrap()));
     for side in sides {
         let candidate = LayerCandidate { side, operands: &operands, inputs: &inputs, check: &check };

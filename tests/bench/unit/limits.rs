@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_line_is_of_the_slowest_rank() {
-    let floor = |scale: f64| Times {
+    let floor = |scale: f64| LimitTimes {
         bytes: 1_000_000,
         times_us: (0..QUANTITIES.len()).map(|number| vec![scale * (number + 1) as f64; 3]).collect(),
     };

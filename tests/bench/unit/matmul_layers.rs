@@ -4,7 +4,7 @@ use super::*;
 #[test]
 fn layers_of_a_model() {
     let share = |fusion| {
-        let layers = Layer::of_model(Model::Llama370b, &[4096, 16], fusion, 8).unwrap();
+        let layers = GemmLayer::of_model(Model::Llama370b, &[4096, 16], fusion, 8).unwrap();
         layers.into_iter().map(|layer| (layer.name, layer.tokens, layer.inner, layer.columns)).collect::<Vec<_>>()
     };
     let layer = |name: &str, tokens, inner, columns| (name.to_owned(), tokens, inner, columns);
@@ -19,7 +19,7 @@ fn layers_of_a_model() {
 
 #[test]
 fn shares_differ_by_one_row_at_most() {
-    let layer = |tokens| Layer { name: "shape".to_owned(), tokens, inner: 3, columns: 5 };
+    let layer = |tokens| GemmLayer { name: "shape".to_owned(), tokens, inner: 3, columns: 5 };
     assert_eq!(layer(8).shares(4), [2, 2, 2, 2]);
     assert_eq!(layer(7).shares(4), [2, 2, 2, 1]);
     assert_eq!(layer(1).shares(3), [1, 0, 0]);
@@ -28,8 +28,8 @@ fn shares_differ_by_one_row_at_most() {
 
 #[test]
 fn sizes_are_three_numbers() {
-    assert_eq!("4096,8192, 7".parse(), Ok(Sizes([4096, 8192, 7])));
+    assert_eq!("4096,8192, 7".parse(), Ok(GemmSizes([4096, 8192, 7])));
     for text in ["", "1,2", "1,2,3,4", "0,1,2", "1,2,x", "1,2,1048577"] {
-        assert!(text.parse::<Sizes>().is_err(), "{text}");
+        assert!(text.parse::<GemmSizes>().is_err(), "{text}");
     }
 }

@@ -10,8 +10,8 @@ fn multiplied(left: &[bf16], right: &[bf16], [rows, inner, columns]: [usize; 3])
     (0..rows).flat_map(|row| (0..columns).map(move |column| element(row, column))).collect()
 }
 
-fn layer(tokens: usize, inner: usize, columns: usize) -> Layer {
-    Layer { name: "shape".to_owned(), tokens, inner, columns }
+fn layer(tokens: usize, inner: usize, columns: usize) -> GemmLayer {
+    GemmLayer { name: "shape".to_owned(), tokens, inner, columns }
 }
 
 #[test]
@@ -19,11 +19,11 @@ fn results_are_those_of_the_definition_and_exact() {
     for (ranks, inner) in [(1, 1), (2, 2), (3, 3), (4, 64), (8, 129)] {
         let layer = layer(7, inner, 5);
         let sizes = [7, inner, 5];
-        let gathers = Oracle::new(3, Fusion::AllGather, &layer, ranks, Scales::None);
-        let sums = Oracle::new(3, Fusion::ReduceScatter, &layer, ranks, Scales::None);
+        let gathers = GemmOracle::new(3, Fusion::AllGather, &layer, ranks, FactorScales::None);
+        let sums = GemmOracle::new(3, Fusion::ReduceScatter, &layer, ranks, FactorScales::None);
         let mut summed = vec![0.0; 7 * 5];
         for rank in 0..ranks {
-            let product = |oracle: &Oracle| multiplied(&oracle.left(rank, 0..7), &oracle.right(rank), sizes);
+            let product = |oracle: &GemmOracle| multiplied(&oracle.left(rank, 0..7), &oracle.right(rank), sizes);
             let result: Vec<bf16> = gathers.result(rank, 0..7);
             assert!(result.iter().zip(product(&gathers)).all(|(found, right)| found.to_f64() == right));
             assert_eq!(gathers.left::<bf16>(rank, 2..4), gathers.left::<bf16>(0, 0..7)[2 * inner..4 * inner]);
@@ -39,9 +39,11 @@ fn results_are_those_of_the_definition_and_exact() {
 
 #[test]
 fn scales_multiply_rows_and_columns() {
-    let oracle = |scales| Oracle::new(5, Fusion::AllGather, &layer(6, 32, 16), 2, scales);
-    let plain: Vec<bf16> = oracle(Scales::None).result(1, 0..6);
-    for (scales, counts) in [(Scales::None, [0, 0]), (Scales::Tensor, [1, 1]), (Scales::Rows, [6, 16])] {
+    let oracle = |scales| GemmOracle::new(5, Fusion::AllGather, &layer(6, 32, 16), 2, scales);
+    let plain: Vec<bf16> = oracle(FactorScales::None).result(1, 0..6);
+    for (scales, counts) in
+        [(FactorScales::None, [0, 0]), (FactorScales::Tensor, [1, 1]), (FactorScales::Rows, [6, 16])]
+    {
         let oracle = oracle(scales);
         let (rows, columns) = (oracle.left_scales(), oracle.right_scales());
         assert_eq!([rows.len(), columns.len()], counts);
@@ -58,7 +60,7 @@ fn scales_multiply_rows_and_columns() {
 #[test]
 fn defects_show() {
     let (rows, inner, columns) = (64, 256, 32);
-    let oracle = Oracle::new(11, Fusion::ReduceScatter, &layer(rows, inner, columns), 4, Scales::None);
+    let oracle = GemmOracle::new(11, Fusion::ReduceScatter, &layer(rows, inner, columns), 4, FactorScales::None);
     let (left, right): (Vec<bf16>, Vec<bf16>) = (oracle.left(1, 0..rows), oracle.right(1));
     let sound = multiplied(&left, &right, [rows, inner, columns]);
     let unlike = |found: &[f64]| found.iter().zip(&sound).filter(|(a, b)| a != b).count();

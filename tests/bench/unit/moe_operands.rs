@@ -7,7 +7,7 @@ use symmetra::{Communicator, Config, Device, Error, Result, Stream};
 use super::*;
 use crate::moe::routes::Traffic;
 
-const SHAPE: Shape = Shape { experts: 4, top_k: 2, hidden: 64 };
+const SHAPE: ExpertShape = ExpertShape { experts: 4, top_k: 2, hidden: 64 };
 const TOKENS: usize = 3;
 
 /// The results of a dispatch and a combine of two ranks. The second rank's operands of each may differ from the
@@ -19,18 +19,18 @@ fn ends(others: [bool; 2]) -> Vec<Result<()>> {
         let communicator = Communicator::open(bootstrap, &Device::host()?, config)?;
         let stream = Stream::new(communicator.device())?;
         let routes = Traffic::Uniform.routes(7, SHAPE, [TOKENS, 2]);
-        let oracle = Oracle::new(SHAPE, Layout::BySource, &routes);
-        let rows = Rows::new(7, SHAPE.hidden);
-        let inputs = Inputs::new((&rows, Wire::GivenF8), &routes, rank, [TOKENS, oracle.rows(rank)]);
+        let oracle = MoeOracle::new(SHAPE, RowOrder::BySource, &routes);
+        let rows = RowPool::new(7, SHAPE.hidden);
+        let inputs = MoeInputs::new((&rows, RowWire::GivenF8), &routes, rank, [TOKENS, oracle.rows(rank)]);
         let make = || {
-            let form = (SHAPE, Wire::GivenF8, Layout::BySource);
-            let operands = Operands::new(Home::Shared(&communicator), form, &oracle, [rank, TOKENS])?;
+            let form = (SHAPE, RowWire::GivenF8, RowOrder::BySource);
+            let operands = MoeOperands::new(Home::Shared(&communicator), form, &oracle, [rank, TOKENS])?;
             operands.write(&inputs, &stream).map(|()| operands)
         };
         let both = [make()?, make()?];
         let [dispatch, combine] = others.map(|other| &both[usize::from(other && rank == 1)]);
         let mut settings = SHAPE.config(TOKENS);
-        (settings.wire, settings.layout) = (Wire::GivenF8.setting(), Layout::BySource.setting(0));
+        (settings.wire, settings.layout) = (RowWire::GivenF8.setting(), RowOrder::BySource.setting(0));
         settings.method = Method::Direct;
         let experts = communicator.experts(settings)?;
         let routed = dispatch.rows.dispatch(&experts, &dispatch.routing(), &dispatch.into(), &stream)?;

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const SHAPE: Shape = Shape { experts: 16, top_k: 4, hidden: 8 };
+const SHAPE: ExpertShape = ExpertShape { experts: 16, top_k: 4, hidden: 8 };
 
 /// How many tokens of all ranks go to each expert. A token names no expert twice.
 fn counts(traffic: &Traffic, [tokens, ranks]: [usize; 2]) -> Vec<usize> {
@@ -50,5 +50,5 @@ fn routes_follow_from_seed_tokens_and_rank() {
     assert_eq!(ids(7), ids(7));
     assert_ne!(ids(7), ids(8));
     assert_ne!(ids(7)[0], ids(7)[1]);
-    assert_eq!(Traffic::Uniform.routes(7, Shape { top_k: 16, ..SHAPE }, [1, 1]).ids[0].len(), 16);
+    assert_eq!(Traffic::Uniform.routes(7, ExpertShape { top_k: 16, ..SHAPE }, [1, 1]).ids[0].len(), 16);
 }

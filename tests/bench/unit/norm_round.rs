@@ -11,12 +11,14 @@ use harness::alone::alone;
 use harness::comparison::candidate::Candidate;
 use harness::comparison::repeats::Repeats;
 use harness::comparison::turns::Mode;
+use harness::norms::NormKind;
 
 const TOKENS: usize = 6;
 
-fn race(op: Form, quantise: Option<&str>, way: Way) -> NormRace {
+fn race(op: Form, quantise: Option<&str>, way: NormWay) -> NormRace {
     NormRace {
         op,
+        norm: NormKind::Rms,
         dtype: symmetra::Dtype::BF16,
         hidden: 40,
         quantise: quantise.map(|name| name.parse().unwrap()),
@@ -34,7 +36,7 @@ fn race(op: Form, quantise: Option<&str>, way: Way) -> NormRace {
 }
 
 /// The results of the candidates of one rank: see [`wrong`].
-fn of_rank(bootstrap: Threads, race: &NormRace, spoil: impl Fn(&Operands<bf16>, &Stream)) -> Vec<[u64; 2]> {
+fn of_rank(bootstrap: Threads, race: &NormRace, spoil: impl Fn(&NormOperands<bf16>, &Stream)) -> Vec<[u64; 2]> {
     let device = Device::host().unwrap();
     let communicator = Communicator::open(bootstrap, &device, Config::default()).unwrap();
     let found = of_candidates(&communicator, race, spoil);
@@ -45,13 +47,13 @@ fn of_rank(bootstrap: Threads, race: &NormRace, spoil: impl Fn(&Operands<bf16>, 
 fn of_candidates(
     communicator: &Communicator,
     race: &NormRace,
-    spoil: impl Fn(&Operands<bf16>, &Stream),
+    spoil: impl Fn(&NormOperands<bf16>, &Stream),
 ) -> Vec<[u64; 2]> {
     let (alone, stream) = (alone(communicator).unwrap(), Stream::new(communicator.device()).unwrap());
     let ranks = [communicator.rank(), communicator.world_size()];
-    let inputs = Inputs::<bf16>::new(race.pace.seed, TOKENS * race.hidden, race.hidden, ranks);
-    let operands = Operands::new(race, communicator, TOKENS, inputs.weight(), &stream).unwrap();
-    let round = Round { race, communicator, alone: &alone, inputs: &inputs, operands: &operands };
+    let inputs = NormInputs::<bf16>::new(race.norm, race.pace.seed, TOKENS * race.hidden, race.hidden, ranks);
+    let operands = NormOperands::new(race, communicator, TOKENS, &inputs, &stream).unwrap();
+    let round = NormRound { race, communicator, alone: &alone, inputs: &inputs, operands: &operands };
     let mut candidates = round.ours().unwrap();
     // All-gathers as single calls put together scales that lie in rows.
     if race.quantise.is_none_or(|format| format.layout() == ScaleLayout::Rows) {
@@ -73,7 +75,7 @@ fn of_candidates(
 
 /// Runs three operations of each candidate, then lets rank 0 spoil an operand. Returns how many elements of each candidate are wrong
 /// on rank 0, before and after.
-fn wrong(race: &NormRace, spoil: impl Fn(&Operands<bf16>, &Stream) + Sync) -> Vec<[u64; 2]> {
+fn wrong(race: &NormRace, spoil: impl Fn(&NormOperands<bf16>, &Stream) + Sync) -> Vec<[u64; 2]> {
     let spoil = &spoil;
     std::thread::scope(|scope| {
         let start = |rank| scope.spawn(move || of_rank(rank, race, spoil));
@@ -96,16 +98,19 @@ fn flip(buffer: &SymmetricBuffer<bf16>, at: usize, stream: &Stream) {
 #[test]
 fn a_wrong_byte_of_any_output_is_found() {
     let ops = [Form::AllReduce, Form::ReduceScatter, Form::ReduceScatterAllGather];
-    for (op, way) in ops.into_iter().flat_map(|op| [(op, Way::Apart), (op, Way::Call(Algorithm::Auto))]) {
+    let ways = ops.into_iter().flat_map(|op| [(op, NormWay::Apart), (op, NormWay::Call(Algorithm::Auto))]);
+    for (norm, (op, way)) in
+        [NormKind::Rms, NormKind::Layer].into_iter().flat_map(|norm| ways.clone().map(move |way| (norm, way)))
+    {
+        let race = |quantise| NormRace { norm, ..race(op, quantise, way) };
         // The last row that rank 0 has normed. The operation without its norm leaves nothing in the output.
         let last = if op == Form::ReduceScatter { TOKENS / 2 } else { TOKENS } * 40 - 1;
-        let found = wrong(&race(op, None, way), |operands, stream| flip(&operands.output, last, stream));
-        assert_eq!(found, [[0, 1], [0, 0], [0, 1]], "{op:?} {way}");
+        let found = wrong(&race(None), |operands, stream| flip(&operands.output, last, stream));
+        assert_eq!(found, [[0, 1], [0, 0], [0, 1]], "{norm:?} {op:?} {way}");
         // By the way itself, unquantised, without norm, and by the peer.
-        let quantised = race(op, Some("group-16-e4m3"), way);
-        let found = wrong(&quantised, |operands, stream| {
+        let found = wrong(&race(Some("group-16-e4m3")), |operands, stream| {
             let codes = operands.codes.as_ref().unwrap();
-            let (Values::E4M3(values), Scales::Single(scales)) = (&codes.values, &codes.scales) else {
+            let (Values::E4M3(values), RowScales::Single(scales)) = (&codes.values, &codes.scales) else {
                 panic!("e4m3 with scales in f32");
             };
             let mut bytes = values.read(stream).unwrap();
@@ -116,7 +121,7 @@ fn a_wrong_byte_of_any_output_is_found() {
             singles[0] = f32::from_bits(singles[0].to_bits() ^ 0x0100_0000);
             scales.write(&singles, stream).unwrap();
         });
-        assert_eq!(found, [[0, 2], [0, 0], [0, 0], [0, 2]], "{op:?} {way}");
+        assert_eq!(found, [[0, 2], [0, 0], [0, 0], [0, 2]], "{norm:?} {op:?} {way}");
     }
 }
 
@@ -133,7 +138,7 @@ fn gathered_codes_of_every_layout_are_right() {
         "nvfp4-swizzled",
     ];
     for format in formats {
-        let race = race(Form::ReduceScatterAllGather, Some(format), Way::Call(Algorithm::TwoShotZeroCopy));
+        let race = race(Form::ReduceScatterAllGather, Some(format), NormWay::Call(Algorithm::TwoShotZeroCopy));
         std::thread::scope(|scope| {
             let race = &race;
             let start = |rank| scope.spawn(move || of_rank(rank, race, |_, _| {}));
@@ -149,7 +154,7 @@ fn gathered_codes_of_every_layout_are_right() {
 fn a_wrong_residual_is_found() {
     for op in [Form::AllReduce, Form::ReduceScatter, Form::ReduceScatterAllGather] {
         for quantise in [None, Some("mxfp4")] {
-            let found = wrong(&race(op, quantise, Way::Call(Algorithm::Auto)), |operands, stream| {
+            let found = wrong(&race(op, quantise, NormWay::Call(Algorithm::Auto)), |operands, stream| {
                 let mut residual = operands.residual.read(stream).unwrap();
                 residual[3] = bf16::from_f32(1e6);
                 operands.residual.write(&residual, stream).unwrap();
@@ -166,7 +171,7 @@ fn a_wrong_residual_is_found() {
 fn a_wrong_sum_is_found() {
     for op in [Form::AllReduce, Form::ReduceScatter, Form::ReduceScatterAllGather] {
         // The candidates `apart`, and the operation without its norm. A peer's sum need only be near.
-        let found = wrong(&race(op, None, Way::Apart), |operands, stream| flip(&operands.sum, 3, stream));
+        let found = wrong(&race(op, None, NormWay::Apart), |operands, stream| flip(&operands.sum, 3, stream));
         assert_eq!([found[0], found[1]], [[0, 1]; 2], "{op:?}");
         assert_eq!(found[2][0], 0, "{op:?}");
     }

@@ -10,7 +10,7 @@ fn what_is_hidden_is_a_share_of_the_shorter() {
         overlapped_us: vec![110.0],
         wrong,
     };
-    let rank = |more: f64| Times {
+    let rank = |more: f64| OverlapTimes {
         matmul_us: vec![100.0 + more],
         kinds: vec![kind(50.0, 150.0, 1), kind(40.0 + more, 120.0, 2)],
     };

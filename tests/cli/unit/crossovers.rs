@@ -8,13 +8,13 @@ use proptest::prelude::*;
 const ALGORITHMS: [(&str, f64, f64); 4] =
     [("one", 2e3, 400.0), ("two", 4e3, 120.0), ("large", 12e3, 50.0), ("never", 13e3, 500.0)];
 
-fn size(bytes: u64) -> Size {
+fn size(bytes: u64) -> CrossoverSize {
     let kib = bytes as f64 / 1024.0;
     let times = ALGORITHMS.map(|(name, latency, slope)| (name.to_owned(), (latency + slope * kib) as u64));
-    Size { bytes, times_ns: times.into() }
+    CrossoverSize { bytes, times_ns: times.into() }
 }
 
-fn sizes() -> Vec<Size> {
+fn sizes() -> Vec<CrossoverSize> {
     (0..12).map(|step| size(1024 << step)).collect()
 }
 
@@ -28,7 +28,7 @@ fn limited<'n>(rows: impl IntoIterator<Item = (u64, &'n str)>) -> Ranges<String>
     Ranges::new(rows.into_iter().map(|(limit, name)| Range::new(limit, name.to_owned(), "")))
 }
 
-fn tuned(sizes: &[Size], built_in: &Ranges<String>) -> Ranges<String> {
+fn tuned(sizes: &[CrossoverSize], built_in: &Ranges<String>) -> Ranges<String> {
     ranges(sizes, &choose(sizes, built_in), built_in)
 }
 
@@ -79,7 +79,7 @@ fn an_algorithm_may_serve_several_ranges() {
 
 #[test]
 fn a_choice_changes_for_more_than_the_margin() {
-    let size = |bytes: u64, times: [u64; 3]| Size {
+    let size = |bytes: u64, times: [u64; 3]| CrossoverSize {
         bytes,
         times_ns: ["a", "b", "c"].map(str::to_owned).into_iter().zip(times).collect(),
     };
@@ -106,7 +106,7 @@ fn a_codec_is_faster_from_where_every_larger_size_says_so() {
 #[test]
 fn messages_that_were_not_measured_go_as_built_in() {
     let built_in = table(&[(10, "one"), (30, "two"), (0, "large")]);
-    let at = |kib: u64| Size { bytes: kib << 10, times_ns: BTreeMap::new() };
+    let at = |kib: u64| CrossoverSize { bytes: kib << 10, times_ns: BTreeMap::new() };
     let of = |sizes: &[u64], chosen: &[&str]| {
         ranges(&sizes.iter().map(|kib| at(*kib)).collect::<Vec<_>>(), chosen, &built_in)
     };
@@ -130,7 +130,7 @@ fn messages_that_were_not_measured_go_as_built_in() {
 }
 
 /// Times of four algorithms at rising sizes, and a built-in table of them.
-fn measured() -> impl Strategy<Value = (Vec<Size>, Ranges<String>)> {
+fn measured() -> impl Strategy<Value = (Vec<CrossoverSize>, Ranges<String>)> {
     const NAMES: [&str; 4] = ["a", "b", "c", "d"];
     let time = || prop::option::weighted(0.9, 800u64..1000);
     let times = (time(), time(), time(), Just(Some(2000u64)));
@@ -141,7 +141,7 @@ fn measured() -> impl Strategy<Value = (Vec<Size>, Ranges<String>)> {
         let sizes = times.into_iter().map(|(more, (a, b, c, d))| {
             bytes += more;
             let times = NAMES.into_iter().zip([a, b, c, d]).filter_map(|(name, time)| Some((name.to_owned(), time?)));
-            Size { bytes, times_ns: times.collect() }
+            CrossoverSize { bytes, times_ns: times.collect() }
         });
         limits.sort_unstable();
         limits.push((u64::MAX, last));

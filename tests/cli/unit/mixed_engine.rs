@@ -1,34 +1,34 @@
 //! Tests of `crates/cli/src/mixed/engine.rs`, whose module they are: the planned collectives, run on whole numbers of all ranks.
 
-use super::super::oracle::Oracle;
+use super::super::oracle::GridOracle;
 use super::*;
 
 const POISON: i64 = 1 << 40;
 
 /// The memory of one rank.
 struct Memory {
-    place: Place,
+    place: OraclePosition,
     input: Vec<i64>,
     output: Vec<i64>,
 }
 
 impl Memory {
-    fn part(&self, stretch: &Stretch) -> Vec<i64> {
+    fn part(&self, stretch: &OperandStretch) -> Vec<i64> {
         match stretch {
-            Stretch::Input(range) => self.input[range.clone()].to_vec(),
-            Stretch::Output(range) => self.output[range.clone()].to_vec(),
+            OperandStretch::Input(range) => self.input[range.clone()].to_vec(),
+            OperandStretch::Output(range) => self.output[range.clone()].to_vec(),
         }
     }
 }
 
 /// The outputs of the members with these inputs, in their order.
-fn collective(collective: Collective, given: &[Vec<i64>]) -> Vec<Vec<i64>> {
+fn collective(collective: CollectiveCommand, given: &[Vec<i64>]) -> Vec<Vec<i64>> {
     let sum: Vec<i64> = (0..given[0].len()).map(|elem| given.iter().map(|given| given[elem]).sum()).collect();
     let share = sum.len() / given.len();
     let of = |member: usize| match collective {
-        Collective::AllReduce => sum.clone(),
-        Collective::AllGather => given.concat(),
-        Collective::ReduceScatter => sum[member * share..(member + 1) * share].to_vec(),
+        CollectiveCommand::AllReduce => sum.clone(),
+        CollectiveCommand::AllGather => given.concat(),
+        CollectiveCommand::ReduceScatter => sum[member * share..(member + 1) * share].to_vec(),
         other => panic!("{other:?}"),
     };
     (0..given.len()).map(of).collect()
@@ -36,23 +36,26 @@ fn collective(collective: Collective, given: &[Vec<i64>]) -> Vec<Vec<i64>> {
 
 fn run(operation: MixedOperation, [tensor, data]: [usize; 2], count: usize) {
     // The ranks of a host as a mesh numbers them.
-    let places: Vec<Place> =
-        (0..tensor * data).map(|rank| Place { tensor_rank: rank % tensor, data_rank: rank / tensor }).collect();
-    let oracle = Oracle::new(operation, 5, count, &places, data);
+    let places: Vec<OraclePosition> = (0..tensor * data)
+        .map(|rank| OraclePosition { tensor_rank: rank % tensor, data_rank: rank / tensor })
+        .collect();
+    let oracle = GridOracle::new(operation, 5, count, &places, data);
     let mut ranks: Vec<Memory> = (0..places.len())
         .map(|rank| Memory { place: places[rank], input: oracle.input(rank), output: vec![POISON; oracle.lens()[1]] })
         .collect();
-    let plans: Vec<Vec<Planned>> =
+    let plans: Vec<Vec<PlannedGrid>> =
         places.iter().map(|place| plan(operation, (place.data_rank, data), count).unwrap()).collect();
-    for (step, Planned { collective: what, level, .. }) in plans[0].iter().enumerate() {
-        let group = |place: &Place| if *level == Level::Tensor { place.data_rank } else { place.tensor_rank };
+    for (step, PlannedGrid { collective: what, level, .. }) in plans[0].iter().enumerate() {
+        let group = |place: &OraclePosition| if *level == Level::Tensor { place.data_rank } else { place.tensor_rank };
         for number in 0..if *level == Level::Tensor { data } else { tensor } {
             let members: Vec<usize> = (0..ranks.len()).filter(|rank| group(&ranks[*rank].place) == number).collect();
             assert!(members.len() > 1, "{operation} has no collective over one rank");
             let given: Vec<Vec<i64>> =
                 members.iter().map(|rank| ranks[*rank].part(&plans[*rank][step].operands[0])).collect();
             for (rank, got) in members.iter().zip(collective(*what, &given)) {
-                let Stretch::Output(range) = plans[*rank][step].operands[1].clone() else { panic!("into the input") };
+                let OperandStretch::Output(range) = plans[*rank][step].operands[1].clone() else {
+                    panic!("into the input")
+                };
                 ranks[*rank].output[range].copy_from_slice(&got);
             }
         }

@@ -5,7 +5,8 @@ use super::*;
 #[test]
 fn counts_of_pairs_fill_the_operands_of_every_rank() {
     for (world, elems) in [(1, 7), (2, 10), (3, 9), (4, 100), (5, 55)] {
-        let sweep = Sweep { collective: Collective::named("all-to-all-v").unwrap(), ..Sweep::probe(Algorithm::Auto) };
+        let sweep =
+            Sweep { collective: CollectiveCommand::named("all-to-all-v").unwrap(), ..Sweep::probe(Algorithm::Auto) };
         let places = sweep.places(world, elems);
         for rank in 0..world {
             let sums = [0, 1].map(|side| {

@@ -16,14 +16,14 @@ fn killed(signal: i32) -> std::io::Result<ExitStatus> {
     Ok(ExitStatus::from_raw(signal))
 }
 
-fn of(verdict: Verdict) -> (String, u8) {
+fn of(verdict: LaunchVerdict) -> (String, u8) {
     let failure = verdict.failure().unwrap();
     (failure.message().unwrap(), failure.code())
 }
 
 #[test]
 fn a_rank_that_failed_by_itself_comes_before_ranks_that_saw_it_fail() {
-    let mut verdict = Verdict::default();
+    let mut verdict = LaunchVerdict::default();
     assert_eq!(verdict.end(1, status(1), true).unwrap(), "rank 1 ended with status 1");
     assert!(verdict.any() && !verdict.has_cause());
     verdict.end(3, status(1), true);
@@ -39,7 +39,7 @@ fn a_rank_that_failed_by_itself_comes_before_ranks_that_saw_it_fail() {
 /// All ranks saw another fail, such as a rank that hangs: the first is named, also if another rank had to be ended.
 #[test]
 fn the_first_of_those_that_saw_another_fail_comes_before_those_that_were_ended() {
-    let mut verdict = Verdict::default();
+    let mut verdict = LaunchVerdict::default();
     verdict.end(2, status(3), true);
     verdict.end(1, status(4), true);
     verdict.send(TERMINATE);
@@ -50,7 +50,7 @@ fn the_first_of_those_that_saw_another_fail_comes_before_those_that_were_ended()
 
 #[test]
 fn ranks_that_a_signal_ended_alike_are_one_failure() {
-    let mut verdict = Verdict::default();
+    let mut verdict = LaunchVerdict::default();
     verdict.send(INTERRUPT);
     assert_eq!(verdict.end(0, status(0), false), None);
     for rank in [3, 1, 2] {
@@ -61,7 +61,7 @@ fn ranks_that_a_signal_ended_alike_are_one_failure() {
 
 #[test]
 fn a_signal_of_others_is_named_as_such() {
-    let mut verdict = Verdict::default();
+    let mut verdict = LaunchVerdict::default();
     verdict.end(0, killed(KILL), false);
     verdict.send(TERMINATE);
     verdict.end(1, Err(std::io::Error::other("no child")), false);
@@ -71,7 +71,7 @@ fn a_signal_of_others_is_named_as_such() {
 
 #[test]
 fn ranks_that_succeed_are_no_failure() {
-    let mut verdict = Verdict::default();
+    let mut verdict = LaunchVerdict::default();
     verdict.send(TERMINATE);
     verdict.end(0, status(0), true);
     assert!(!verdict.any() && verdict.failure().is_none());

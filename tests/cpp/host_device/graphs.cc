@@ -175,7 +175,10 @@ void test_events_in_graphs() {
   CHECK(gate.launch(*first) == 0);
   CHECK(first->record(*end) == 0);
   CHECK(first->wait(*end) == 0);
-  CHECK(second->wait(*end) == EOPNOTSUPP);
+  {
+    const auto own = second->begin_capture();
+    CHECK(second->wait(*end) == EOPNOTSUPP);
+  }
   auto graph = capture->finish(keepalive(released));
   CHECK(second->wait(*end) == 0);
   for (uint32_t round = 1; round <= 3; ++round) {
@@ -191,6 +194,49 @@ void test_events_in_graphs() {
   }
 }
 
+void test_branches_and_chains() {
+  const auto host = open_host();
+  const auto first = host->create_stream();
+  const auto second = host->create_stream();
+  const auto fork = host->create_event();
+  const auto join = host->create_event();
+  const auto chained = host->create_event(false);
+  Word released{0};
+  log_of_signals.clear();
+  CHECK(first->id() != second->id() && first->capture_id() == 0);
+  CHECK(kind_of([&] { first->begin_chain(nullptr, keepalive(released)); }) == ErrorKind::kInvalidArgument);
+  CHECK(released.load() == 1);
+  auto capture = first->begin_capture();
+  const auto chain = first->begin_chain(chained.get(), keepalive(released));
+  CHECK(append(*first, 1) == 0);
+  chain->extend(*first);
+  CHECK(first->record(*fork) == 0);
+  CHECK(second->wait(*fork) == 0);
+  CHECK(second->capture_id() == first->capture_id());
+  chain->follow(*second);
+  CHECK(append(*second, 2) == 0);
+  chain->extend(*second);
+  CHECK(append(*first, 3) == 0);
+  CHECK(second->record(*join) == 0);
+  CHECK(first->wait(*join) == 0);
+  auto graph = capture->finish(keepalive(released));
+  CHECK(!second->capturing());
+  Gate gate;
+  CHECK(gate.launch(*second) == 0);
+  CHECK(second->record(*chained) == 0);
+  CHECK(graph->launch(*first) == 0);
+  std::this_thread::sleep_for(milliseconds(20));
+  CHECK(log_of_signals.empty());  // the launch waits for the last record
+  gate.open();
+  // The launch records the event anew.
+  chained->synchronize();
+  first->synchronize();
+  CHECK((log_of_signals == std::vector<uint32_t>{1, 2, 3}));
+  CHECK(released.load() == 1);
+  graph.reset();
+  CHECK(released.load() == 3);
+}
+
 }  // namespace
 
 void test_graphs() {
@@ -201,6 +247,7 @@ void test_graphs() {
   test_a_graph_in_a_capture();
   test_abandoned_and_misused_captures();
   test_events_in_graphs();
+  test_branches_and_chains();
 }
 
 }  // namespace symmetra::tests

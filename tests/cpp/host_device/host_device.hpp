@@ -76,6 +76,7 @@ class Gate {
 };
 
 void test_streams();
+void test_guests();
 void test_events();
 void test_graphs();
 void test_launches();

@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <thread>
@@ -59,6 +60,39 @@ void test_shared_memory() {
     CHECK(second->classify(memory->address()).kind == device::kPointerUnknown);
   }
   CHECK(open_descriptors() == descriptors);
+}
+
+/// Pieces of one allocation, added in order by descriptor and by address, are the allocation again.
+void test_assembled_pieces() {
+  const auto first = open_host(0);
+  const auto second = open_host(1);
+  const size_t bytes = 40 * first->shared_granularity();
+  const size_t descriptors = open_descriptors();
+  {
+    const auto memory = first->allocate_shared(bytes);
+    for (size_t i = 0; i < bytes; ++i) memory->address()[i] = static_cast<uint8_t>(i / 1000);
+    const auto exported = second->assemble(bytes);
+    const auto aliased = first->assemble(bytes);
+    size_t pieces = 0;
+    for (size_t offset = 0; offset < bytes; ++pieces) {
+      const device::PointerInfo piece = first->piece(memory->address() + offset + 1);
+      const auto* const base = reinterpret_cast<const uint8_t*>(piece.base);
+      CHECK(base == memory->address() + offset);
+      exported->add(first->export_piece(base), piece.bytes);
+      aliased->alias(base, piece.bytes);
+      offset += piece.bytes;
+    }
+    CHECK(pieces > 2);
+    CHECK(std::equal(memory->address(), memory->address() + bytes, exported->address()));
+    memory->address()[bytes - 1] = 7;
+    CHECK(exported->address()[bytes - 1] == 7 && aliased->address()[bytes - 1] == 7);
+    CHECK(kind_of([&] { exported->add(first->export_piece(memory->address()), 4096); }) == ErrorKind::kInvalidArgument);
+    CHECK(kind_of([&] { second->assemble(4096)->add(::open("/dev/null", O_RDWR | O_CLOEXEC), 4096); }) == ErrorKind::kInvalidArgument);
+    const auto plain = first->allocate(4096);
+    CHECK(kind_of([&] { first->piece(plain->address()); }) == ErrorKind::kInvalidArgument);
+    CHECK(kind_of([&] { first->export_piece(plain->address()); }) == ErrorKind::kUnsupported);
+  }
+  CHECK(open_descriptors() <= descriptors + 1);  // the file of plain memory stays
 }
 
 void test_refused_imports_close_the_descriptor() {
@@ -162,6 +196,7 @@ void test_refusals_of_memory() {
 void test_memory() {
   test_freeing_waits_for_work();
   test_shared_memory();
+  test_assembled_pieces();
   test_refused_imports_close_the_descriptor();
   test_plain_memory_in_a_file();
   test_private_and_pinned_memory();

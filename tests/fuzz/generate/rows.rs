@@ -7,7 +7,7 @@ use symmetra::{Algorithm, Codec, Reduction, Transport};
 
 use super::{Bench, Writer};
 use crate::narrow::Narrow;
-use crate::norm::{Norm, Place, parts};
+use crate::norm::{Layer, Norm, Place, parts};
 use crate::program::{Form, Kind, Placed, ROOM};
 
 /// Elements of longer rows: whole packets, and packets and a part of one.
@@ -80,8 +80,14 @@ impl Writer {
             3 => Some(Place::Kept(apart)),
             _ => None,
         };
-        let (weight, wide, gemma) = (random.below(ROOM + 1 - hidden), random.below(3) == 0, random.below(3) == 0);
-        let norm = Norm { hidden, width, weight, wide, gemma, residual, x, has_output: false, narrow };
+        let [weight, bias] = [0; 2].map(|_| random.below(ROOM + 1 - hidden));
+        let (wide, gemma) = (random.below(3) == 0, random.below(3) == 0);
+        let layer = match random.below(4) {
+            0 => Some(Layer { bias: None }),
+            1 => Some(Layer { bias: Some(bias) }),
+            _ => None,
+        };
+        let norm = Norm { hidden, width, weight, wide, gemma, layer, residual, x, has_output: false, narrow };
         let fits = self.fits(bench, hidden);
         let has_output = !norm.is_served(op, fits) || self.random.below(3) > 0;
         (Norm { has_output, ..norm }, share * parts)
@@ -144,6 +150,13 @@ pub(super) fn differ(call: &mut Placed, choice: usize, world: usize) {
         (2, None) if algorithm == Algorithm::Auto && norm.has_output && *op != ALL_REDUCE_NORM => {
             let other = if *op == REDUCE_SCATTER_NORM { &REDUCE_SCATTER_NORM_ALL_GATHER } else { &REDUCE_SCATTER_NORM };
             other.name().clone_into(&mut call.op);
+        }
+        (3, _) => {
+            norm.layer = match norm.layer {
+                Some(Layer { bias: Some(_) }) => Some(Layer { bias: None }),
+                Some(_) => None,
+                None => Some(Layer { bias: None }),
+            };
         }
         _ => norm.gemma ^= true,
     }

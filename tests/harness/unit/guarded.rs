@@ -1,7 +1,7 @@
 //! Tests of `crates/harness/src/guarded.rs`, whose module they are.
 
 use super::*;
-use crate::buffer::Buffer;
+use crate::buffer::TestBuffer;
 
 const LEN: usize = 100;
 const MARGIN: usize = GUARD_BYTES as usize;

@@ -14,7 +14,7 @@ fn a_pipe_that_claims_much_is_an_error_and_no_abort() {
     let file = [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..], header, &[0; 40]].concat();
     let name = path.clone();
     let writer = std::thread::spawn(move || std::fs::write(name, file));
-    let mut source = Format::Npy.open(&path).unwrap();
+    let mut source = FileFormat::Npy.open(&path).unwrap();
     writer.join().unwrap().unwrap();
     assert_eq!(source.header().to_string(), "f32 [274877906944]");
     let error = source.read::<f32>(0).unwrap_err().message().unwrap();

@@ -3,22 +3,23 @@
 #![allow(missing_docs, dead_code, clippy::unwrap_used)]
 
 mod call {
-    /// Replaces the type of `src/group/call.rs`: the two words of an entry of the history.
+    /// Replaces the type of `src/group/call.rs`: one word of an entry of the history. The moment of the call is another, and
+    /// each further word would multiply the interleavings.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub(crate) struct Call {
+    pub(crate) struct EnqueuedCall {
         pub(crate) bytes: u64,
         pub(crate) descriptor: u64,
     }
 
-    impl Call {
-        pub(crate) const WORDS: usize = 2;
+    impl EnqueuedCall {
+        pub(crate) const WORDS: usize = 1;
 
-        pub(crate) fn from_words([bytes, descriptor]: [u64; 2]) -> Self {
-            Self { bytes, descriptor }
+        pub(crate) fn from_words([bytes]: [u64; 1]) -> Self {
+            Self { bytes, descriptor: bytes }
         }
 
-        pub(crate) fn words(&self) -> [u64; 2] {
-            [self.bytes, self.descriptor]
+        pub(crate) fn words(&self) -> [u64; 1] {
+            [self.bytes]
         }
     }
 }

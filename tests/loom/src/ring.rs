@@ -9,7 +9,9 @@ use loom::thread;
 
 use crate::backoff::Backoff;
 use crate::futex_event::FutexEvent;
-use crate::protocol::{Blocked, Board, Cursor, Head, Kind, Life, Losses, Party, ReadCursor, Slot, WriteCursor};
+use crate::protocol::{
+    Blocked, Board, ChunkHead, ChunkKind, CursorState, Losses, MemberLife, PartyState, ReadCursor, Slot, WriteCursor,
+};
 
 /// So that numbers wrap in the middle.
 const FIRST: u32 = u32::MAX;
@@ -19,8 +21,8 @@ struct Ring {
     news: FutexEvent,
     room: FutexEvent,
     losses: Losses,
-    parties: Vec<Party>,
-    cursors: Vec<Cursor>,
+    parties: Vec<PartyState>,
+    cursors: Vec<CursorState>,
     slots: Vec<Slot>,
     chunks: Vec<UnsafeCell<u64>>,
 }
@@ -31,8 +33,8 @@ impl Ring {
             news: FutexEvent::default(),
             room: FutexEvent::default(),
             losses: Losses::default(),
-            parties: (0..=readers).map(|_| Party::default()).collect(),
-            cursors: (0..=readers).map(|_| Cursor::default()).collect(),
+            parties: (0..=readers).map(|_| PartyState::default()).collect(),
+            cursors: (0..=readers).map(|_| CursorState::default()).collect(),
             slots: (0..slots).map(|_| Slot::default()).collect(),
             chunks: (0..slots).map(|_| UnsafeCell::new(0)).collect(),
         };
@@ -52,7 +54,7 @@ impl Ring {
             let slot = self.wait(board.room, || cursor.claim(&board).ok());
             // SAFETY: the protocol gives the writer a claimed slot alone; loom checks it.
             self.chunks[slot].with_mut(|chunk| unsafe { *chunk = message + 7 });
-            cursor.publish(&board, Head { kind: Kind::Last, chunk_bytes: 8, message_bytes: message });
+            cursor.publish(&board, ChunkHead { kind: ChunkKind::Last, chunk_bytes: 8, message_bytes: message });
         }
     }
 
@@ -112,10 +114,10 @@ fn a_reader_sees_what_a_writer_wrote_before_it_left() {
         let thread = thread::spawn(move || {
             let cursor = reader.read(1, 1);
             let board = reader.board();
-            assert_eq!(reader.wait(board.news, || cursor.poll(&board)), Err(Life::Left));
+            assert_eq!(reader.wait(board.news, || cursor.poll(&board)), Err(MemberLife::Left));
         });
         ring.write(1);
-        ring.board().lose(0, Life::Left);
+        ring.board().lose(0, MemberLife::Left);
         thread.join().unwrap();
     });
 }
@@ -127,14 +129,14 @@ fn a_writer_that_waits_for_room_learns_of_a_death() {
     model.check(|| {
         let ring = Ring::new(1, 2);
         let monitor = ring.clone();
-        let thread = thread::spawn(move || monitor.board().lose(1, Life::Dead));
+        let thread = thread::spawn(move || monitor.board().lose(1, MemberLife::Dead));
         let (board, mut cursor) = (ring.board(), WriteCursor::new(0, FIRST));
         let lost = loop {
             match ring.wait(board.room, || match cursor.claim(&board) {
                 Err(Blocked::Behind(_)) => None,
                 other => Some(other),
             }) {
-                Ok(_) => cursor.publish(&board, Head { kind: Kind::Last, chunk_bytes: 0, message_bytes: 0 }),
+                Ok(_) => cursor.publish(&board, ChunkHead { kind: ChunkKind::Last, chunk_bytes: 0, message_bytes: 0 }),
                 Err(blocked) => break blocked,
             }
         };

@@ -5,10 +5,10 @@ use super::*;
 #[test]
 fn regions_are_disjoint_and_chunks_hold_what_they_are_given() {
     for (parties, slots, chunk_bytes) in [(1, 1, 1), (2, 3, 64), (16, 31, 100), (9, 40, 4096)] {
-        let layout = Layout { parties, slots, chunk_bytes };
+        let layout = RingLayout { parties, slots, chunk_bytes };
         assert!(layout.slots_at() + slots * LINE_BYTES <= layout.chunks());
         assert!(layout.chunk(slots - 1) + chunk_bytes <= layout.bytes());
-        let mapping = Mapping::create(layout).unwrap();
+        let mapping = RingMapping::create(layout).unwrap();
         mapping.board().begin(u32::MAX);
         for slot in 0..slots {
             // SAFETY: no other party has the ring.
@@ -35,11 +35,11 @@ fn regions_are_disjoint_and_chunks_hold_what_they_are_given() {
 
 #[test]
 fn memory_of_another_size_or_without_seals_is_refused() {
-    let layout = Layout { parties: 2, slots: 2, chunk_bytes: 64 };
-    let mapping = Mapping::create(layout).unwrap();
+    let layout = RingLayout { parties: 2, slots: 2, chunk_bytes: 64 };
+    let mapping = RingMapping::create(layout).unwrap();
     let fd = || mapping.fd().try_clone_to_owned().unwrap();
-    assert!(Mapping::map(fd(), layout).is_ok());
-    assert!(Mapping::map(fd(), Layout { slots: 90, ..layout }).is_err());
-    assert!(Mapping::map(descriptor().unwrap(), layout).is_err());
+    assert!(RingMapping::map(fd(), layout).is_ok());
+    assert!(RingMapping::map(fd(), RingLayout { slots: 90, ..layout }).is_err());
+    assert!(RingMapping::map(descriptor().unwrap(), layout).is_err());
     assert!(ftruncate(mapping.fd(), 0).is_err());
 }

@@ -5,17 +5,17 @@ use super::*;
 #[test]
 fn heads_read_back_and_anything_else_does_not() {
     for kind in KINDS {
-        let head = Head { kind, number: 0x0102_0304_0506_0708 };
+        let head = NoteHead { kind, number: 0x0102_0304_0506_0708 };
         let bytes = head.encode();
-        assert_eq!(Head::decode(&bytes), Some(head));
+        assert_eq!(NoteHead::decode(&bytes), Some(head));
         assert_eq!(bytes[8..], [8, 7, 6, 5, 4, 3, 2, 1]);
         for byte in 0..7 {
             let mut other = bytes;
             other[byte] ^= 0x80;
-            assert_eq!(Head::decode(&other), None, "byte {byte}");
+            assert_eq!(NoteHead::decode(&other), None, "byte {byte}");
         }
-        assert_eq!(Head::decode(&bytes[..15]), None);
-        assert_eq!(Head::decode(&[&bytes[..], &[0]].concat()), None);
+        assert_eq!(NoteHead::decode(&bytes[..15]), None);
+        assert_eq!(NoteHead::decode(&[&bytes[..], &[0]].concat()), None);
     }
 }
 

@@ -11,7 +11,7 @@ fn a_writer_that_cannot_be_reached_is_an_error_at_once() {
     // No rank listens at a port that was free a moment ago.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let tcp = Some(format!("tcp://{free}"));
-    let address = Address { tcp, ipc: None, server_key: keys.public.clone() };
+    let address = ZmqAddress { tcp, ipc: None, server_key: keys.public.clone() };
     let mut zmq_reader = ZmqReader::open(&RingConfig::default(), &address, false, 1, &keys).unwrap();
     let start = Instant::now();
     let error = zmq_reader.connected(start + Duration::from_secs(30)).unwrap_err();

@@ -153,16 +153,29 @@ fn splits_windows_and_reductions() {
             let mut window = 0;
             library::ncclCommWindowRegister(rank.comm, at, bytes, &raw mut window, flags)
         };
-        refused(register(0, 1), 4, &["the size is 0"]);
+        refused(register(0, 1), 4, &["the size of rank 0's window is 0"]);
         refused(register(4, 8), 4, &["the flags of the window is 8"]);
         refused(library::ncclCommWindowDeregister(rank.comm, 3), 4, &["0x3"]);
         let mut op = 0;
-        refused(
-            library::ncclRedOpCreatePreMulSum(&raw mut op, at, F32, 1, rank.comm),
-            5,
-            &["ncclRedOpCreatePreMulSum", "not served"],
-        );
-        refused(library::ncclRedOpDestroy(7, rank.comm), 4, &["the reduction is 7"]);
+        let make = |op: *mut c_int, at, dtype, residence| {
+            library::ncclRedOpCreatePreMulSum(op, at, dtype, residence, rank.comm)
+        };
+        refused(make(&raw mut op, at, F32, 2), 4, &["ncclRedOpCreatePreMulSum", "the residence of the factor is 2"]);
+        refused(make(&raw mut op, at, 12, 1), 4, &["the type is 12"]);
+        refused(make(&raw mut op, std::ptr::null_mut(), F32, 1), 4, &["the factor is null"]);
+        refused(make(std::ptr::null_mut(), at, F32, 1), 4, &["the reduction is null"]);
+        refused(make(&raw mut op, at.wrapping_byte_add(2), F32, 0), 4, &["must be aligned to 4 bytes"]);
+        ok(make(&raw mut op, at, F32, 1));
+        let half = library::ncclAllReduce(at, at, 1, 6, op, rank.comm, 0);
+        refused(half, 4, &["the type of the call is f16", &format!("the reduction {op} is of f32")]);
+        ok(library::ncclRedOpDestroy(op, rank.comm));
+        for number in [op, -1, 0, 4] {
+            let wrong = format!("the reduction is {number}");
+            refused(library::ncclRedOpDestroy(number, rank.comm), 4, &[&wrong]);
+        }
+        let destroyed = library::ncclAllReduce(at, at, 1, F32, op, rank.comm, 0);
+        refused(destroyed, 4, &[&format!("the reduction is {op}")]);
+        assert_eq!(buffer.values(), [1.0], "a refused call ran");
         let mut properties = [0u8; 64];
         refused(library::ncclCommQueryProperties(rank.comm, properties.as_mut_ptr()), 5, &["magic number"]);
     });

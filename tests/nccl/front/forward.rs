@@ -13,7 +13,7 @@ use crate::library::{self, ByValue, Comm, last_error, ok};
 use crate::values::Memory;
 use crate::world::unique_id;
 
-const CASE: &str = "SYMMETRA_TEST_NCCL_CASE";
+pub(crate) const CASE: &str = "SYMMETRA_TEST_NCCL_CASE";
 const F32: c_int = 7;
 
 /// The real library of a test.
@@ -39,16 +39,32 @@ impl Real {
         self.0.path().join("libnccl.so.2")
     }
 
-    fn calls(&self) -> Vec<String> {
+    /// Sets the answer of a function.
+    pub(crate) fn answer(&self, line: &str) {
+        std::fs::write(self.0.path().join("answers"), line).unwrap();
+    }
+
+    pub(crate) fn calls(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.0.path().join("calls")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 }
 
+/// The process of a case: `test` runs the case that the variable names.
+pub(crate) fn process(test: &str, case: &str) -> Command {
+    let mut process = Command::new(std::env::current_exe().unwrap());
+    process.args(["--exact", test, "--nocapture"]).env(CASE, case);
+    process
+}
+
 /// Runs a case in a process with variables, and returns its log.
 fn run(case: &str, library: &Path, variables: &[(&str, &str)]) -> String {
-    let mut process = Command::new(std::env::current_exe().unwrap());
-    process.args(["--exact", "forward::case", "--nocapture"]).env(CASE, case).env("SYMMETRA_NCCL_LIBRARY", library);
+    log_of(process("forward::case", case), library, variables)
+}
+
+/// Runs a process with variables, and returns its log.
+pub(crate) fn log_of(mut process: Command, library: &Path, variables: &[(&str, &str)]) -> String {
+    process.env("SYMMETRA_NCCL_LIBRARY", library);
     let output = process.envs(variables.iter().copied()).output().unwrap();
     let log = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{log}{}", String::from_utf8_lossy(&output.stdout));
@@ -68,11 +84,11 @@ fn case() {
     }
 }
 
-fn served(comm: Comm) -> c_int {
+pub(crate) fn served(comm: Comm) -> c_int {
     library::symmetra_nccl_served(comm)
 }
 
-fn sum(comm: Comm) -> c_int {
+pub(crate) fn sum(comm: Comm) -> c_int {
     let mut buffer = Memory::new(F32, &[1.0]);
     library::ncclAllReduce(buffer.start(), buffer.start(), 1, F32, 0, comm, 0)
 }
@@ -91,6 +107,9 @@ fn foreign() {
     ok(library::ncclGroupEnd());
     ok(library::ncclGroupEnd());
     ok(sum(comm));
+    let mut part = 0;
+    ok(library::ncclCommSplit(comm, 5, -2, &raw mut part, std::ptr::null()));
+    assert_eq!(served(part), 0);
     ok(library::ncclCommDestroy(comm));
 }
 
@@ -108,6 +127,7 @@ fn without_service_every_call_goes_to_the_real_library() {
             "ncclAllReduce in a group",
             "ncclGroupEnd",
             "ncclAllReduce",
+            "ncclCommSplit 5 by -2",
             "ncclCommDestroy",
         ]
     );

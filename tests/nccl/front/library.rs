@@ -50,6 +50,7 @@ functions! {
     ncclCommInitAll(comms: *mut Comm, count: c_int, devices: *const c_int);
     ncclCommSplit(comm: Comm, color: c_int, key: c_int, part: *mut Comm, config: *const u8);
     ncclCommShrink(comm: Comm, list: *const c_int, count: c_int, part: *mut Comm, config: *const u8, flags: c_int);
+    ncclCommRevoke(comm: Comm, flags: c_int);
     ncclCommFinalize(comm: Comm);
     ncclCommDestroy(comm: Comm);
     ncclCommAbort(comm: Comm);
@@ -76,6 +77,8 @@ functions! {
     ncclCommDeregister(comm: Comm, handle: usize);
     ncclCommWindowRegister(comm: Comm, buffer: Out, bytes: usize, window: *mut usize, flags: c_int);
     ncclCommWindowDeregister(comm: Comm, window: usize);
+    ncclWinGetUserPtr(comm: Comm, window: usize, pointer: *mut usize);
+    ncclGetLsaDevicePointer(window: usize, offset: usize, rank: c_int, pointer: *mut usize);
     ncclRedOpCreatePreMulSum(op: *mut c_int, scalar: Out, dtype: c_int, residence: c_int, comm: Comm);
     ncclRedOpDestroy(op: c_int, comm: Comm);
     ncclCommQueryProperties(comm: Comm, properties: *mut u8);

@@ -151,5 +151,10 @@ pub(crate) fn reduced(dtype: c_int, op: c_int, values: impl Iterator<Item = f64>
         4 => values.sum::<f64>() / ranks,
         other => panic!("no reduction has the number {other}"),
     };
-    by_type!(dtype, T => <T as Value>::encode(exact).decode())
+    rounded(dtype, exact)
+}
+
+/// A number as a type has it.
+pub(crate) fn rounded(dtype: c_int, number: f64) -> f64 {
+    by_type!(dtype, T => <T as Value>::encode(number).decode())
 }

@@ -79,6 +79,14 @@ def main(path):
     assert code.value == REMOTE_ERROR and waited < 1, (code.value, waited)
     assert rank.all_reduce() == REMOTE_ERROR and "rank 1 is gone" in rank.words(), rank.words()
     print(f"ok the killed rank is named after {waited * 1000:.0f} ms")
+    stream = torch.cuda.current_stream()
+    for _ in range(20):
+        time.sleep(0.01)
+        assert not stream.query(), "the stream went on"
+    print("ok the stream is held")
+    if "EXIT_HELD" in os.environ:
+        print("ok the process ends with a stream that is held")
+        return
     start = time.monotonic()
     rank.check(rank.library.ncclCommAbort(rank.comm))
     aborted = time.monotonic() - start

@@ -113,6 +113,43 @@ def coalesced():
         equal(tensor, total(100 * (index + 1), torch.bfloat16), "coalesced all_reduce")
 
 
+def products():
+    """Sums of products with a factor of each rank, given as a number and as memory of the device; all values are exact."""
+    # Not for bfloat16: PyTorch passes the factor as a float32, of which NCCL reads the first half, which is zero.
+    for dtype in (torch.float32, torch.float16, torch.float64):
+        for factor in (0.5, torch.tensor([0.5], dtype=dtype, device="cuda")):
+            op = dist._make_nccl_premul_sum(factor)
+            for count in (1, 1000, (1 << 20) + 3):
+                name = f"{dtype} {count} {factor}"
+                half = total(count * RANKS, torch.float64).div(2).to(dtype)
+                out = values(RANK, count * RANKS, dtype)
+                dist.all_reduce(out, op=op)
+                equal(out, half, f"all_reduce of products {name}")
+                whole, part = values(RANK, count * RANKS, dtype), torch.empty(count, dtype=dtype, device="cuda")
+                dist.reduce_scatter_tensor(part, whole, op=op)
+                equal(part, half[RANK * count : (RANK + 1) * count], f"reduce_scatter of products {name}")
+                out = values(RANK, count * RANKS, dtype)
+                dist.reduce(out, RANKS - 1, op=op)
+                if RANK == RANKS - 1:
+                    equal(out, half, f"reduce of products {name}")
+
+
+def products_in_graphs():
+    """A factor of the device is read at each replay."""
+    factor, tensor = torch.ones(1, device="cuda"), torch.zeros(4096, device="cuda")
+    op = dist._make_nccl_premul_sum(factor)
+    dist.all_reduce(tensor, op=op)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        dist.all_reduce(tensor, op=op)
+    for replay in range(20):
+        tensor.fill_(RANK + 1)
+        factor.fill_(replay)
+        graph.replay()
+        equal(tensor[:1], torch.full((1,), float(replay * RANKS * (RANKS + 1) // 2), device="cuda"), "products in a graph")
+
+
 def objects_and_groups():
     found = [None] * RANKS
     dist.all_gather_object(found, {"rank": RANK})
@@ -125,9 +162,8 @@ def objects_and_groups():
 
 
 def graphs():
-    """The first call of a communicator is captured, two branches, replays with new values, eager calls between."""
+    """Replays with new values, and eager calls between."""
     group = dist.new_group(list(range(RANKS)))
-    side = torch.cuda.Stream()
     tensor, other = torch.zeros(4096, device="cuda"), torch.zeros(4096, device="cuda")
     group_stream = torch.cuda.Stream()
     with torch.cuda.stream(group_stream):
@@ -148,7 +184,36 @@ def graphs():
             eager = values(RANK, 1000, torch.float32)
             dist.all_reduce(eager, group=group)
             equal(eager, total(1000, torch.float32), "eager between replays")
-    del side
+
+
+def orders():
+    """Graphs and eager calls of a group on unlike streams, which only the group's communicator orders. Values pass through three
+    tensors. The first calls of the group are captured when it opens with a device."""
+    for mode in ("global", "thread_local", "relaxed"):
+        group = dist.new_group(list(range(RANKS)))
+        one, two = (torch.ones(4096, dtype=torch.float64, device="cuda") for _ in range(2))
+        whole = torch.ones(4096 * RANKS, dtype=torch.float64, device="cuda")
+        lanes = [torch.cuda.Stream() for _ in range(4)]
+        if not os.environ.get("EAGER_INIT"):
+            dist.all_reduce(torch.ones(1, device="cuda"), group=group)
+        torch.cuda.synchronize()
+        graphs = [torch.cuda.CUDAGraph() for _ in range(2)]
+        with torch.cuda.graph(graphs[0], stream=lanes[0], capture_error_mode=mode):
+            dist.all_gather_into_tensor(whole, one, group=group)
+        with torch.cuda.graph(graphs[1], stream=lanes[1], capture_error_mode=mode):
+            dist.reduce_scatter_tensor(two, whole, group=group)
+        for round in range(10):
+            for tensor in (one, two, whole):
+                tensor.fill_(1)
+            torch.cuda.synchronize()
+            for step in range(100):
+                for number in range(2):
+                    with torch.cuda.stream(lanes[(step + number) % 4]):
+                        graphs[number].replay()
+                with torch.cuda.stream(lanes[(step + 2) % 4]):
+                    dist.all_to_all_single(one, two, group=group)
+            torch.cuda.synchronize()
+            equal(one, torch.full_like(one, float(RANKS) ** 100), f"graphs and eager calls, mode {mode}, round {round}")
 
 
 def main():
@@ -158,7 +223,8 @@ def main():
         for count in (1, 1000, 1 << 20):
             collectives(dtype, count)
         line(f"collectives of {dtype}")
-    for check in (unequal_all_to_all, messages, coalesced, objects_and_groups, graphs):
+    checks = (unequal_all_to_all, messages, coalesced, products, products_in_graphs, objects_and_groups, graphs, orders)
+    for check in checks:
         check()
         line(check.__name__)
     dist.destroy_process_group()

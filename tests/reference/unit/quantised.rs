@@ -27,7 +27,7 @@ fn codes_are_the_nearest_and_even_where_two_are() {
     }
 }
 
-fn bytes(y: &[f32], width: usize, name: &str, known: f32) -> Bytes {
+fn bytes(y: &[f32], width: usize, name: &str, known: f32) -> QuantisedBytes {
     quantised(y, width, name.parse().unwrap(), known, 0xA5, |_| false)
 }
 
@@ -36,10 +36,13 @@ fn scales_follow_the_largest_value() {
     let single = |scale: f32| scale.to_le_bytes().to_vec();
     assert_eq!(
         bytes(&[-254.0, 127.0], 2, "per-token-int8", 1.0),
-        Bytes { values: vec![0x81, 64], scales: single(2.0) }
+        QuantisedBytes { values: vec![0x81, 64], scales: single(2.0) }
     );
-    assert_eq!(bytes(&[0.0, -0.0], 2, "per-token-e4m3", 1.0), Bytes { values: vec![0, 0x80], scales: single(1.0) });
-    assert_eq!(bytes(&[1.0, -2.0], 2, "static-int8", 0.5), Bytes { values: vec![2, 0xFC], scales: vec![] });
+    assert_eq!(
+        bytes(&[0.0, -0.0], 2, "per-token-e4m3", 1.0),
+        QuantisedBytes { values: vec![0, 0x80], scales: single(1.0) }
+    );
+    assert_eq!(bytes(&[1.0, -2.0], 2, "static-int8", 0.5), QuantisedBytes { values: vec![2, 0xFC], scales: vec![] });
     let mx = |largest: f32| {
         let mut row = vec![0.0; 32];
         row[1] = largest;

@@ -1,7 +1,7 @@
 //! GEMMs fused with collectives: values against an exact reference.
 
 use fastrand::Rng;
-use reference::element::{Real, Wide};
+use reference::element::{Real, WideElement};
 use reference::gemm::{GemmCase, shard, stored, summed};
 use symmetra::float8::F8E4M3;
 use symmetra::fused::{FusedOptions, Way};
@@ -288,7 +288,7 @@ fn gathers_exactly<L: Real, R: Real, D: Real>(world: usize, numeric: Numeric) {
             let cases = gather_cases::<L, R, D>(&products, rows, (seed + number as u64, rank.rank()), whole_numbers);
             for (case, found) in cases.iter().zip(gather(rank, &setup, &cases)) {
                 let expected: Vec<f64> = case.expected().iter().map(|[value, _]| *value).collect();
-                let found: Vec<f64> = found.into_iter().map(Wide::wide).collect();
+                let found: Vec<f64> = found.into_iter().map(WideElement::wide).collect();
                 assert_eq!(found, expected, "rank {}: {setup:?}, {:?}", rank.rank(), case.product);
             }
         }
@@ -398,7 +398,7 @@ fn sums_exactly<L: Real, R: Real, D: Real>(world: usize, numeric: Numeric) {
             let expected = summed((0..world).map(case), setup.reduction);
             let expected = if sums == Sums::Scattered { setup.part(&expected, rank.rank()) } else { expected };
             let expected: Vec<f64> = expected.into_iter().map(|value| D::of_single(value as f32).wide()).collect();
-            let found: Vec<f64> = found.into_iter().map(Wide::wide).collect();
+            let found: Vec<f64> = found.into_iter().map(WideElement::wide).collect();
             assert_eq!(found, expected, "rank {}: {sums:?}, {setup:?}, {product:?}", rank.rank());
         }
     });

@@ -2,7 +2,7 @@
 //! and weight.
 
 use half::{bf16, f16};
-use reference::element::{Real, Wide};
+use reference::element::{Real, WideElement};
 use reference::norm;
 use symmetra::{Algorithm, DeviceBuffer, LayerNorm, Norm, RmsNorm, RowNorm};
 

@@ -12,7 +12,7 @@ use crate::support::{Data, Rank, Sample, config, fits, threads};
 use harness::codes::Codes;
 use reference::element::Real;
 use reference::norm;
-use reference::quantised::{Bytes, Format, quantised};
+use reference::quantised::{Format, QuantisedBytes, quantised};
 
 const BEFORE: u8 = 0xA5;
 const EPSILON: f32 = 1e-6;
@@ -164,7 +164,7 @@ fn check<T: Real + Sample>(rank: &Rank, data: &Data<T>, before: &[T], case: &Cas
 }
 
 /// Compares all bytes, also those before the values, which nothing may write.
-fn same(found: Bytes, at: usize, right: Bytes, context: &dyn std::fmt::Debug) {
+fn same(found: QuantisedBytes, at: usize, right: QuantisedBytes, context: &dyn std::fmt::Debug) {
     let mut values = vec![BEFORE; at];
     values.extend(right.values);
     for (what, found, right) in [("values", found.values, values), ("scales", found.scales, right.scales)] {
@@ -359,7 +359,7 @@ fn among_others(
     (count, place): (usize, usize),
     form: Format,
     algorithm: Algorithm,
-) -> Bytes {
+) -> QuantisedBytes {
     let (stream, hidden) = (&rank.stream, row.len());
     let mut random = Random(count as u64);
     let mut rows: Vec<bf16> = (0..count * hidden).map(|_| bf16::sample(random.next())).collect();
@@ -371,7 +371,7 @@ fn among_others(
     let rows = codes.asked(RowNorm::new(&input, &weight, RmsNorm::new(EPSILON)).output(&input)).unwrap();
     rank.communicator.all_reduce_norm(rows.algorithm(algorithm), stream).unwrap();
     rank.finish();
-    let Bytes { values, scales } = codes.read(stream).unwrap();
+    let QuantisedBytes { values, scales } = codes.read(stream).unwrap();
     let part = |bytes: &[u8]| bytes.chunks((bytes.len() / count).max(1)).nth(place).unwrap_or_default().to_vec();
-    Bytes { values: part(&values), scales: part(&scales) }
+    QuantisedBytes { values: part(&values), scales: part(&scales) }
 }

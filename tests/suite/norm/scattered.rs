@@ -106,7 +106,7 @@ fn a_row_that_fits_no_scratch() {
         rank.communicator.reduce_scatter_norm(norm(), &rank.stream).unwrap();
         rank.finish();
         let found = |direct, gathers, hidden| {
-            let ranges = rank.communicator.explain_scattered_norm((Dtype::F32, hidden), false, direct, gathers);
+            let ranges = rank.communicator.explain_scattered_norm(Dtype::F32, hidden, false, direct, gathers);
             ranges.iter().map(|range| range.choice).collect::<Vec<_>>()
         };
         use Algorithm::{Auto, TwoShotSentinel, TwoShotZeroCopy};
@@ -114,7 +114,7 @@ fn a_row_that_fits_no_scratch() {
         assert_eq!(found(true, false, 100), [TwoShotSentinel, Auto]);
         assert_eq!(found(false, true, 1 << 18), [Auto]);
         assert_eq!(found(true, true, 1 << 18), [Auto, TwoShotZeroCopy]);
-        let quantised = rank.communicator.explain_scattered_norm((Dtype::F32, 100), true, true, false);
+        let quantised = rank.communicator.explain_scattered_norm(Dtype::F32, 100, true, true, false);
         assert_eq!(quantised.iter().map(|range| range.choice).collect::<Vec<_>>(), [TwoShotSentinel, Auto]);
     });
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::device::Device;
 use crate::memory::{Place, View};
-use crate::op::{Extent, Held, Message, NormRows, Numbers, PartCounts, RmsNorm, Size};
+use crate::op::{Extent, Held, NormRows, Numbers, PartCounts, RankMessage, RmsNorm, Size};
 use proptest::prelude::*;
 
 const HAVE: Result<(), String> = Ok(());
@@ -48,7 +48,7 @@ struct Own<'a> {
     offset: usize,
     device: &'a Device,
     counts: &'a [usize],
-    messages: &'a [Message],
+    messages: &'a [RankMessage],
     norm: &'a NormRows,
 }
 
@@ -101,7 +101,7 @@ proptest! {
                         owner: None,
                         read_only: false,
                     };
-                    let messages = [Message::new(0, rank % 2 == 0, dtype, &view)];
+                    let messages = [RankMessage::new(0, rank % 2 == 0, dtype, &view)];
                     let (norm, weight) = (RmsNorm::new(0.5), Held::new(dtype, &view));
                     let norm = NormRows::new(norm, weight);
                     let own = Own {

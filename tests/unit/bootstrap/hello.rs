@@ -44,7 +44,8 @@ fn who_comes_for_something_else_is_named() {
 
 #[test]
 fn ranks_of_unlike_worlds_and_numbers_that_are_taken_are_found() {
-    let check = |places: &[Option<Place>]| check_places(places.iter().copied()).map_err(|error| error.to_string());
+    let check =
+        |places: &[Option<ClaimedPlace>]| check_places(places.iter().copied()).map_err(|error| error.to_string());
     assert_eq!(check(&[Some([0, 2]), Some([1, 2])]), Ok(()));
     assert_eq!(check(&[None, Some([1, 2])]), Ok(()), "an older build gives none");
     let sizes = check(&[Some([0, 2]), None, Some([1, 3])]).unwrap_err();

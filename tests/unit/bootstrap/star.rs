@@ -13,7 +13,7 @@ use super::*;
 use crate::bootstrap::channel::Channel;
 use crate::bootstrap::cipher::{Cipher, TAG_BYTES};
 use crate::bootstrap::endpoint::Setback;
-use crate::bootstrap::frame::{Frame, HEADER_BYTES, Kind, MAX_FRAME_BYTES, Outgoing};
+use crate::bootstrap::frame::{Frame, FrameKind, HEADER_BYTES, MAX_FRAME_BYTES, Outgoing};
 use crate::bootstrap::handshake::{self, MAX_VERDICT_BYTES};
 use crate::bootstrap::notice::read_notice;
 
@@ -68,7 +68,7 @@ impl Forger {
     fn greet(&mut self) -> Cipher {
         let (noise, hello) = handshake::hello(&SECRET).unwrap();
         let challenge = self.ask(hello).unwrap();
-        assert_eq!(challenge.header.kind, Kind::Challenge);
+        assert_eq!(challenge.header.kind, FrameKind::Challenge);
         handshake::read_challenge(&SECRET, noise, &challenge.payload).ok().flatten().unwrap()
     }
 
@@ -82,7 +82,7 @@ impl Forger {
 
     fn refused(&mut self, frame: Outgoing) -> String {
         let verdict = self.ask(frame).expect("no answer");
-        assert_eq!(verdict.header.kind, Kind::Verdict);
+        assert_eq!(verdict.header.kind, FrameKind::Verdict);
         handshake::read_verdict(&verdict.payload).unwrap_err()
     }
 }
@@ -131,7 +131,7 @@ fn pitfall_35_frames_out_of_turn_and_out_of_bounds_end_a_connection_unanswered()
         assert!(Forger::connect(address).ask(handshake::claim(1, 2)).is_none());
         let again = handshake::hello(&SECRET).unwrap().1;
         assert!(Forger::proved(address).ask(again).is_none());
-        let long = Outgoing::control(Kind::Hello, 0, vec![1; 257]);
+        let long = Outgoing::control(FrameKind::Hello, 0, vec![1; 257]);
         assert!(Forger::connect(address).ask(long).is_none());
         // The first frames of an all-gather, sent before anything was proved.
         assert!(Forger::connect(address).ask(Outgoing::data(1, 0, (*b"data").into())).is_none());
@@ -143,7 +143,7 @@ fn pitfall_1_a_rank_that_dies_before_the_world_is_complete_is_named() {
     let (address, endpoint, listener) = door();
     let join = |rank| {
         let mut forger = Forger::proved(address);
-        assert_eq!(forger.ask(handshake::claim(rank, 4)).unwrap().header.kind, Kind::Verdict);
+        assert_eq!(forger.ask(handshake::claim(rank, 4)).unwrap().header.kind, FrameKind::Verdict);
         forger
     };
     thread::scope(|scope| {
@@ -168,8 +168,8 @@ fn with_a_mad_rank(bytes: &[u8], encrypted: bool) -> [Error; 2] {
         let rank1 = move || gather(join(&endpoint, 1, 3, 5.0));
         let sane: [ScopedJoinHandle<'_, Error>; 2] = [scope.spawn(rank0), scope.spawn(rank1)];
         let mut mad = Forger::proved(address);
-        assert_eq!(mad.ask(handshake::claim(2, 3)).unwrap().header.kind, Kind::Verdict);
-        assert_eq!(mad.0.receive_by(within(5.0)).unwrap().unwrap().header.kind, Kind::Start);
+        assert_eq!(mad.ask(handshake::claim(2, 3)).unwrap().header.kind, FrameKind::Verdict);
+        assert_eq!(mad.0.receive_by(within(5.0)).unwrap().unwrap().header.kind, FrameKind::Start);
         let mut sent = bytes.to_vec();
         if encrypted {
             sent.clear();

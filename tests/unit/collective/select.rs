@@ -22,7 +22,7 @@ proptest! {
         let reach = if direct { Reach::Direct } else { Reach::Pushed };
         let determinism = if exact { Determinism::Exact } else { Determinism::PerAlgorithm };
         for kind in [DeviceKind::Host, DeviceKind::Cuda, DeviceKind::Hip] {
-            let table = Table::new(kind, Some(&devices(major)), world, determinism, None).unwrap();
+            let table = AlgorithmTable::new(kind, Some(&devices(major)), world, determinism, None).unwrap();
             for dtype in Dtype::ALL {
                 for reduction in Reduction::ALL {
                     let algorithm = table.select(dtype, reduction, reach, bytes);
@@ -47,7 +47,7 @@ fn less_determinism_chooses_what_the_default_does() {
     let tuned = tuning("two-shot-ll", true, true, false);
     for kind in [DeviceKind::Host, DeviceKind::Cuda, DeviceKind::Hip] {
         for (world, tuning) in (2..=16).flat_map(|world| [(world, None), (world, Some(&tuned))]) {
-            let table = |determinism| Table::new(kind, Some(&devices(9)), world, determinism, tuning).unwrap();
+            let table = |determinism| AlgorithmTable::new(kind, Some(&devices(9)), world, determinism, tuning).unwrap();
             let default = table(Determinism::PerAlgorithm);
             for less in [table(Determinism::Free), table(Determinism::PerRun)] {
                 for (dtype, reach) in
@@ -83,7 +83,7 @@ fn tuning(algorithm: &str, floating: bool, direct: bool, exact: bool) -> Tuning 
 #[test]
 fn a_tuning_beats_the_table_where_it_has_measured() {
     let tuning = tuning("two-shot-ll", true, true, false);
-    let table = |kind, world| Table::new(kind, None, world, Determinism::default(), Some(&tuning)).unwrap();
+    let table = |kind, world| AlgorithmTable::new(kind, None, world, Determinism::default(), Some(&tuning)).unwrap();
     let tuned = table(DeviceKind::Cuda, 3);
     assert_eq!(tuned.select(Dtype::F32, Reduction::Sum, Reach::Direct, 100), Algorithm::OneShotLL);
     assert_eq!(tuned.select(Dtype::F32, Reduction::Sum, Reach::Direct, 101), Algorithm::TwoShotLL);
@@ -96,7 +96,7 @@ fn a_tuning_beats_the_table_where_it_has_measured() {
     ] {
         assert!(table.ranges(dtype, reach)[0].reason.contains("built-in"));
     }
-    let exact = Table::new(DeviceKind::Cuda, None, 3, Determinism::Exact, Some(&tuning)).unwrap();
+    let exact = AlgorithmTable::new(DeviceKind::Cuda, None, 3, Determinism::Exact, Some(&tuning)).unwrap();
     assert!(exact.ranges(Dtype::F32, Reach::Direct)[0].reason.contains("built-in"));
 }
 
@@ -105,7 +105,8 @@ fn a_tuning_of_another_device_says_so() {
     let tuning = Tuning { device: "A".to_owned(), ..tuning("two-shot-ll", true, true, false) };
     let reason = |name: &str| {
         let here = Capabilities { name: name.to_owned(), ..devices(9) };
-        let table = Table::new(DeviceKind::Cuda, Some(&here), 3, Determinism::default(), Some(&tuning)).unwrap();
+        let table =
+            AlgorithmTable::new(DeviceKind::Cuda, Some(&here), 3, Determinism::default(), Some(&tuning)).unwrap();
         let range = table.ranges(Dtype::F32, Reach::Direct)[1];
         assert_eq!(range.choice, Algorithm::TwoShotLL);
         range.reason
@@ -117,7 +118,7 @@ fn a_tuning_of_another_device_says_so() {
 fn a_tuning_that_cannot_serve_is_refused() {
     let refused = |algorithm, floating, direct| {
         let tuning = tuning(algorithm, floating, direct, true);
-        Table::new(DeviceKind::Cuda, None, 3, Determinism::Exact, Some(&tuning)).is_err()
+        AlgorithmTable::new(DeviceKind::Cuda, None, 3, Determinism::Exact, Some(&tuning)).is_err()
     };
     assert!(refused("two-shot-sentinel", false, true));
     assert!(refused("two-shot-zero-copy", true, false));
@@ -130,7 +131,8 @@ fn a_tuning_that_cannot_serve_is_refused() {
 #[test]
 fn slower_links_move_less_sooner() {
     let limit = |major| {
-        let table = Table::new(DeviceKind::Cuda, Some(&devices(major)), 8, Determinism::default(), None).unwrap();
+        let table =
+            AlgorithmTable::new(DeviceKind::Cuda, Some(&devices(major)), 8, Determinism::default(), None).unwrap();
         table.ranges(Dtype::F16, Reach::Direct)[0].up_to_bytes
     };
     assert!(limit(7) < limit(8) && limit(8) < limit(9));

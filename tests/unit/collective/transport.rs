@@ -21,7 +21,7 @@ proptest! {
         let bytes = bytes << huge;
         let reach = if direct { Reach::Direct } else { Reach::Pushed };
         for kind in [DeviceKind::Host, DeviceKind::Cuda] {
-            let place = Place { kind, world, reach, slot_bytes };
+            let place = TransportFacts { kind, world, reach, slot_bytes };
             let few = |bytes| bytes <= MOST_LAUNCHES * slot_bytes;
             let any = row(&place.ranges(), bytes);
             prop_assert_eq!(any.choice, place.select(bytes));

@@ -12,7 +12,7 @@ fn port(address: &[u8]) -> u16 {
 }
 
 /// Connects, and gathers the ranks' numbers.
-fn meet(wire: &mut Wire, other: &[u8], limit: Duration) -> Result<[u8; 32]> {
+fn meet(wire: &mut GlooWire, other: &[u8], limit: Duration) -> Result<[u8; 32]> {
     let addresses: [&[u8]; 2] = if wire.rank() == 0 { [&[], other] } else { [other, &[]] };
     wire.connect(&addresses)?;
     let mut all = [0; 32];
@@ -24,7 +24,7 @@ fn meet(wire: &mut Wire, other: &[u8], limit: Duration) -> Result<[u8; 32]> {
 fn pitfall_35_strangers_in_the_place_of_ranks_are_an_error() {
     let deadline = Instant::now() + Duration::from_secs(20);
     let interface = Interface::open("127.0.0.1").unwrap();
-    let wire = |rank| Wire::listen(&interface, rank, 2, deadline).unwrap();
+    let wire = |rank| GlooWire::listen(&interface, rank, 2, deadline).unwrap();
     let noise: Vec<u8> = (0..512u32).map(|item| ((item * 7919) >> 3) as u8).collect();
     for length in [None, Some(0), Some(8), Some(40), Some(512)] {
         let (mut first, mut second) = (wire(0), wire(1));

@@ -12,13 +12,13 @@ fn roomy() -> Config {
     Config { heap_bytes: 1 << 40, ..Config::default() }
 }
 
-fn form(config: &ExpertConfig, world: usize) -> Form {
-    Form::new(config, 0, &config.placement.lists(config.experts, world).unwrap()).unwrap()
+fn form(config: &ExpertConfig, world: usize) -> ExpertForm {
+    ExpertForm::new(config, 0, &config.placement.lists(config.experts, world).unwrap()).unwrap()
 }
 
 /// The choice on GPUs.
-fn on_gpus(world: usize, group: &Config, config: &ExpertConfig) -> Choice {
-    chosen(Facts { kind: DeviceKind::Cuda, own_kernels: true, group }, config, &form(config, world)).unwrap()
+fn on_gpus(world: usize, group: &Config, config: &ExpertConfig) -> MethodChoice {
+    chosen(MethodFacts { kind: DeviceKind::Cuda, own_kernels: true, group }, config, &form(config, world)).unwrap()
 }
 
 fn tuning(kind: DeviceKind, rows: &[(Option<u64>, &str)]) -> Tuning {
@@ -99,9 +99,9 @@ fn direct_access_serves_what_packets_cannot() {
 #[test]
 fn other_backends_and_a_rank_alone_gather() {
     let (group, config) = (roomy(), ExpertConfig::new(8, 2, 64, 4));
-    let others = Facts { kind: DeviceKind::Host, own_kernels: false, group: &group };
+    let others = MethodFacts { kind: DeviceKind::Host, own_kernels: false, group: &group };
     assert_eq!(chosen(others, &config, &form(&config, 4)).unwrap().method, Method::Gather);
-    assert_eq!(on_gpus(1, &group, &config), Choice { method: Method::Gather, reason: ALONE.to_owned() });
+    assert_eq!(on_gpus(1, &group, &config), MethodChoice { method: Method::Gather, reason: ALONE.to_owned() });
     for asked in [Method::Packets, Method::Direct] {
         let config = ExpertConfig { method: asked, ..config.clone() };
         assert!(matches!(chosen(others, &config, &form(&config, 4)), Err(Error::Unsupported { .. })));

@@ -4,9 +4,9 @@ use super::*;
 use crate::experts::{Method, Placement};
 use crate::group::{Config, Determinism};
 
-fn form(config: &ExpertConfig, world: usize, rank: usize) -> Form {
+fn form(config: &ExpertConfig, world: usize, rank: usize) -> ExpertForm {
     let lists = config.placement.lists(config.experts, world).unwrap();
-    Form::new(config, rank, &lists).unwrap()
+    ExpertForm::new(config, rank, &lists).unwrap()
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn aligned_rows_are_counted_in_32_bits() {
     let mut config = ExpertConfig::new(65_534, 1, 1, 300_000);
     (config.layout, config.capacity) = (Layout::ByExpert { align: 1 << 16 }, Some(1000));
     let lists = config.placement.lists(config.experts, 1).unwrap();
-    let message = Form::new(&config, 0, &lists).unwrap_err().to_string();
+    let message = ExpertForm::new(&config, 0, &lists).unwrap_err().to_string();
     let words = "the number of aligned rows that may come at worst is 4295070690, but kernels count up to 4294967295";
     assert!(message.contains(words), "{message}");
     // At most one expert for each pair has rows.

@@ -142,7 +142,7 @@ fn product((inner, columns): (usize, usize)) -> Product {
 
 fn cost(fused: Fused, world: usize, sizes: (usize, usize), rows: usize) -> Cost {
     let moved = if fused == Fused::AllGather { sizes.0 } else { sizes.1 };
-    let work = Work { world, products: &[product(sizes)], rows, part_bytes: rows / world * moved * 2 };
+    let work = PlanWork { world, products: &[product(sizes)], rows, part_bytes: rows / world * moved * 2 };
     match fused {
         Fused::AllGather => work.gathered(),
         Fused::ReduceScatter => work.scattered(),
@@ -192,7 +192,7 @@ fn the_times_are_near_the_measured() {
 fn no_way_beats_the_bound() {
     for world in 2..=16 {
         for rows in [world, 128 * world, 4096 * world] {
-            let work = Work { world, products: &[product(OUT)], rows, part_bytes: rows / world * OUT.1 * 2 };
+            let work = PlanWork { world, products: &[product(OUT)], rows, part_bytes: rows / world * OUT.1 * 2 };
             for cost in [work.gathered(), work.scattered(), work.all_reduced()] {
                 assert!(cost.sequence_us > cost.bound_us && cost.pipeline_us > cost.bound_us, "{cost:?}");
             }
@@ -204,7 +204,7 @@ fn no_way_beats_the_bound() {
 #[test]
 fn the_largest_sizes_have_a_cost() {
     let largest = Product::new(i32::MAX as usize, i32::MAX as usize, Numeric::F32);
-    let work = Work { world: 16, products: &[largest], rows: 1 << 59, part_bytes: 1 << 61 };
+    let work = PlanWork { world: 16, products: &[largest], rows: 1 << 59, part_bytes: 1 << 61 };
     for cost in [work.gathered(), work.scattered(), work.all_reduced()] {
         assert!(cost.bound_us.is_finite() && cost.bound_us > 0.0, "{cost:?}");
     }

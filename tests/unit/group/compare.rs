@@ -2,10 +2,10 @@
 
 use super::*;
 
-fn call(bytes: u64) -> Call {
-    let mut words = [0; Call::WORDS];
+fn call(bytes: u64) -> EnqueuedCall {
+    let mut words = [0; EnqueuedCall::WORDS];
     (words[0], words[1]) = (bytes, 7);
-    Call::from_words(words)
+    EnqueuedCall::from_words(words)
 }
 
 /// A history of `count` calls of 4 bytes, except the calls that `others` names with their bytes.
@@ -13,13 +13,13 @@ fn history(count: u64, others: &[(u64, u64)]) -> Box<History> {
     let history = Box::new(History::empty());
     for number in 0..count {
         let bytes = others.iter().find(|(other, _)| *other == number).map_or(4, |(_, bytes)| *bytes);
-        history.push(call(bytes));
+        history.push(call(bytes), 0);
     }
     history
 }
 
-fn difference(number: u64, ours: u64, theirs: u64) -> Option<Difference> {
-    Some(Difference { number, ours: call(ours), theirs: call(theirs) })
+fn difference(number: u64, ours: u64, theirs: u64) -> Option<CallDifference> {
+    Some(CallDifference { number, ours: call(ours), theirs: call(theirs) })
 }
 
 #[test]

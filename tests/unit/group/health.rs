@@ -78,7 +78,7 @@ fn a_rank_that_has_not_called_tells_which_others_differ() {
         let group = Group::open(bootstrap, &Device::host()?, Config::default())?;
         if group.rank() < 2 {
             let bytes = 8 + group.rank() as u64;
-            group.note(Call::new(bytes, args::kOpAllReduce, Dtype::F32, Reduction::Sum, 0, 0));
+            group.note(EnqueuedCall::new(bytes, args::kOpAllReduce, Dtype::F32, Reduction::Sum, 0, 0));
         }
         noted.wait();
         let result = Err(group.0.health.mismatch(0, 1));

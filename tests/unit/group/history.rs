@@ -2,12 +2,9 @@
 
 use super::*;
 
-fn call(number: u64) -> Call {
-    let mut words = [0; Call::WORDS];
-    (words[0], words[1]) = (number * 3, number * 7);
+fn call(number: u64) -> EnqueuedCall {
     // Words that no kernel compares are read and written too.
-    words.iter_mut().skip(2).for_each(|word| *word = number * 11);
-    Call::from_words(words)
+    EnqueuedCall::from_words(std::array::from_fn(|word: usize| number * (2 * word as u64 + 3)))
 }
 
 #[cfg(not(loom))]
@@ -15,7 +12,7 @@ fn call(number: u64) -> Call {
 fn keeps_the_last_entries() {
     let history = History::empty();
     for number in 0..4000 {
-        history.push(call(number));
+        history.push(call(number), 0);
     }
     assert_eq!(history.enqueued(), 4000);
     assert_eq!(history.get(3999), Some(call(3999)));
@@ -29,8 +26,8 @@ fn keeps_the_last_entries() {
 fn a_digest_is_of_all_calls_before() {
     let [one, other] = [(); 2].map(|()| Box::new(History::empty()));
     for number in 0..5000 {
-        one.push(call(number));
-        other.push(call(if number == 700 { 0 } else { number }));
+        one.push(call(number), 0);
+        other.push(call(if number == 700 { 0 } else { number }), 0);
     }
     assert_eq!(one.digest_of(0), None);
     // In the entries, at a mark, and where neither is left.
@@ -46,13 +43,13 @@ fn a_digest_is_of_all_calls_before() {
 fn a_reader_never_sees_half_a_call() {
     loom::model(|| {
         let history = loom::sync::Arc::new(History::empty());
-        history.push(call(0));
+        history.push(call(0), 5);
         let writer = history.clone();
-        let thread = loom::thread::spawn(move || writer.push(call(1)));
+        let thread = loom::thread::spawn(move || writer.push(call(1), 6));
         // Both calls use the only entry: a reader sees each whole or not at all.
         for number in [0, 1] {
-            if let Some(seen) = history.get(number) {
-                assert_eq!(seen, call(number));
+            if let Some(seen) = history.entry(number).read(number) {
+                assert_eq!((seen.call, seen.moment), (call(number), number + 5));
             }
         }
         thread.join().unwrap();

@@ -3,7 +3,7 @@ use crate::op::{ALL_GATHER, ALL_REDUCE, BROADCAST, Op, REDUCE, REDUCE_SCATTER};
 
 /// Elements that a call of `op` uses of operands with these lengths.
 fn of(op: &Op, input: usize, output: usize, world: usize) -> Option<[usize; 2]> {
-    used(op, [input, output], world).ok()
+    used(op, input, output, world).ok()
 }
 
 #[test]
@@ -28,6 +28,6 @@ fn an_operand_that_is_too_short_is_refused_with_its_length() {
     assert_eq!(of(&REDUCE_SCATTER, 14, 5, 3), None);
     assert_eq!(of(&BROADCAST, 4, 5, 3), None);
     assert_eq!(of(&ALL_GATHER, usize::MAX / 2 + 1, usize::MAX, 2), None);
-    let message = used(&ALL_GATHER, [5, 14], 3).unwrap_err().to_string();
+    let message = used(&ALL_GATHER, 5, 14, 3).unwrap_err().to_string();
     assert!(message.contains("the output's length is 14") && message.contains("5 elements over 3 ranks"), "{message}");
 }

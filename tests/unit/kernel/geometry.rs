@@ -7,10 +7,10 @@ use proptest::prelude::*;
 
 #[test]
 fn each_of_few_rows_has_a_cluster_where_all_ranks_get_all_rows() {
-    let gpu = Shape { kind: Kind::Gpu, most_blocks: u32::MAX };
+    let gpu = LaunchLimits { kind: DeviceLimits::Gpu, most_blocks: u32::MAX };
     let ops = [(&ALL_REDUCE_NORM, true), (&REDUCE_SCATTER_NORM, false), (&REDUCE_SCATTER_NORM_ALL_GATHER, true)];
     for (op, by_share) in ops {
-        let (_, taken) = clustered_norm(gpu, (4, op.outputs_all_rows()), (4, 1024));
+        let (_, taken) = clustered_norm(gpu, 4, op.outputs_all_rows(), 4, 1024);
         assert_eq!(taken == kClusteredByShare, by_share, "{:?}", op.operation);
     }
     for (world, rows, packets, blocks, by_share) in [
@@ -24,7 +24,7 @@ fn each_of_few_rows_has_a_cluster_where_all_ranks_get_all_rows() {
         (8, 16, 1024, 128, true),
         (8, 24, 1024, 24, false),
     ] {
-        let (launch, taken) = clustered_norm(gpu, (world, true), (rows / world, packets));
+        let (launch, taken) = clustered_norm(gpu, world, true, rows / world, packets);
         let found = (launch.geometry.blocks, taken == kClusteredByShare);
         assert_eq!(found, (blocks, by_share), "{rows} rows of {packets} packets, {world} ranks");
     }
@@ -35,7 +35,7 @@ proptest! {
     fn launches_fit_every_device(
         world in 2u32..=16, packets in 0u64..1 << 40, row in 1u64..=1 << 18, most_blocks in 1u32..400,
     ) {
-        let gpu = Shape { kind: Kind::Gpu, most_blocks };
+        let gpu = LaunchLimits { kind: DeviceLimits::Gpu, most_blocks };
         for launch in [
             push(gpu, world, packets, 512),
             zero_copy(gpu, packets),
@@ -43,12 +43,12 @@ proptest! {
             single(gpu, 2 * world),
             relay(gpu, world, packets),
             quantised(gpu, world, packets >> 6),
-            two_shot_norm(gpu, world, (packets, row), false),
-            two_shot_norm(gpu, world, (packets, row), true),
-            one_shot_norm(gpu, (packets, row), true),
+            two_shot_norm(gpu, world, packets, row, false),
+            two_shot_norm(gpu, world, packets, row, true),
+            one_shot_norm(gpu, packets, row, true),
             gathered_norm(gpu, packets, row, true),
-            clustered_norm(gpu, (1, true), (packets, row.min((NORM_COLUMNS * MOST_CLUSTERED_TILES).into()))).0,
-            clustered_norm(gpu, (world.into(), true), (packets, row.min((NORM_COLUMNS * MOST_CLUSTERED_TILES).into()))).0,
+            clustered_norm(gpu, 1, true, packets, row.min((NORM_COLUMNS * MOST_CLUSTERED_TILES).into())).0,
+            clustered_norm(gpu, world.into(), true, packets, row.min((NORM_COLUMNS * MOST_CLUSTERED_TILES).into())).0,
         ] {
             let geometry = launch.geometry;
             prop_assert!((1..=MAX_BLOCKS.min(most_blocks)).contains(&geometry.blocks));
@@ -60,11 +60,11 @@ proptest! {
         let launch = quantised(gpu, world, packets >> 6);
         prop_assert!(launch.geometry.threads >= world << launch.lanes_log2);
         prop_assert!(launch.geometry.threads.is_multiple_of(32) && launch.geometry.threads <= 512);
-        let launch = two_shot_norm(gpu, world, (packets, row), true);
+        let launch = two_shot_norm(gpu, world, packets, row, true);
         prop_assert_eq!(launch.geometry.threads, world << launch.lanes_log2);
         for (shares, gathers) in [(1, true), (world.into(), true), (world.into(), false)] {
             let row = row.min((NORM_COLUMNS * MOST_CLUSTERED_TILES).into());
-            let (launch, taken) = clustered_norm(gpu, (shares, gathers), (packets, row));
+            let (launch, taken) = clustered_norm(gpu, shares, gathers, packets, row);
             let Geometry { blocks, threads, cluster, .. } = launch.geometry;
             // A cluster a row of any share, or fewer than that.
             prop_assert_eq!(taken == kClusteredByShare, shares > 1 && gathers && u64::from(blocks / cluster) == packets * shares);
@@ -86,8 +86,8 @@ proptest! {
     ) {
         let args = PairsArgs { streams, stream_packets: 1 << laps, channels, slot_packets, ..PairsArgs::NONE };
         let room = u64::from((1u32 << laps) / 4 * 3 - 1);
-        for (bytes, kind) in [(bytes, Kind::Gpu), (small, Kind::Gpu), (small, Kind::Host { blocks: 2, threads: 2 })] {
-            let [piece_packets, pieces] = pair_pieces(Shape { kind, most_blocks: 99 }, &args, bytes);
+        for (bytes, kind) in [(bytes, DeviceLimits::Gpu), (small, DeviceLimits::Gpu), (small, DeviceLimits::Host { blocks: 2, threads: 2 })] {
+            let [piece_packets, pieces] = pair_pieces(LaunchLimits { kind, most_blocks: 99 }, &args, bytes);
             let [used_streams, used_channels] = pair_ways(&args, &PairEnd { bytes, piece_packets, pieces, ..PairEnd::NONE });
             if pieces == 0 {
                 // Packets of 8 bytes, in streams, which also have room for a header.
@@ -115,35 +115,35 @@ proptest! {
             world, lanes, streams: 16, channels: if world > 8 { 16 } else { 32 }, stream_packets: 256, slot_packets: 2048,
             first: std::array::from_fn(|lane| lane as u8), ..PairsArgs::NONE
         };
-        for kind in [Kind::Gpu, Kind::Host { blocks, threads }] {
-            let shape = Shape { kind, most_blocks };
+        for kind in [DeviceLimits::Gpu, DeviceLimits::Host { blocks, threads }] {
+            let shape = LaunchLimits { kind, most_blocks };
             let [piece_packets, pieces] = pair_pieces(shape, &args, bytes);
             let end = PairEnd { bytes, piece_packets, pieces, ..PairEnd::NONE };
             args.end = [end; 96];
             [args.used_streams, args.used_channels] = pair_ways(&args, &end);
             let geometry = pairs(shape, &args, 108);
-            let at_once = if kind == Kind::Gpu { 108 } else { blocks };
+            let at_once = if kind == DeviceLimits::Gpu { 108 } else { blocks };
             prop_assert!((1..=most_blocks.min(at_once)).contains(&geometry.blocks));
             prop_assert!((1..=512).contains(&geometry.threads));
             let tasks = lanes * (args.used_streams + args.used_channels);
             let each = tasks.div_ceil(geometry.blocks);
             prop_assert!(geometry.shared_bytes >= 32 + 24 * each && geometry.shared_bytes <= 48 << 10);
-            let all = pairs(Shape { kind: Kind::Gpu, most_blocks: 400 }, &args, 132);
+            let all = pairs(LaunchLimits { kind: DeviceLimits::Gpu, most_blocks: 400 }, &args, 132);
             prop_assert_eq!(all.blocks, tasks.min(132));
         }
     }
 
     #[test]
     fn the_host_has_no_more_blocks_than_the_group_allows(most_blocks in 1u32..9, blocks in 1u32..9, count in 1u64..99) {
-        let host = Shape { kind: Kind::Host { blocks, threads: 2 }, most_blocks };
+        let host = LaunchLimits { kind: DeviceLimits::Host { blocks, threads: 2 }, most_blocks };
         for launch in [
             push(host, 3, count, 512),
             zero_copy(host, count),
             ring(host, count, 108),
             relay(host, 3, count),
             quantised(host, 3, count),
-            two_shot_norm(host, 3, (count, 9), true),
-            one_shot_norm(host, (count, 9), true),
+            two_shot_norm(host, 3, count, 9, true),
+            one_shot_norm(host, count, 9, true),
             gathered_norm(host, count, 9, true),
         ] {
             prop_assert_eq!(launch.geometry.blocks, blocks.min(most_blocks));
@@ -169,7 +169,7 @@ proptest! {
 /// A multiprocessor with two blocks has no more units than two blocks need.
 #[test]
 fn units_of_a_codec_are_spread_over_all_blocks() {
-    let gpu = Shape { kind: Kind::Gpu, most_blocks: u32::MAX };
+    let gpu = LaunchLimits { kind: DeviceLimits::Gpu, most_blocks: u32::MAX };
     for (units, expected) in [
         (1, (1, 128)),
         (512, (128, 128)),

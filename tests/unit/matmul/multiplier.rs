@@ -9,7 +9,7 @@ use crate::stream::Stream;
 fn a_borrowed_stream_is_left_behind_each_product() {
     let device = Device::host().unwrap();
     let multiplier = Multiplier::new(&device).unwrap();
-    let Engine::Host(order) = &multiplier.0.engine else { panic!("{multiplier:?}") };
+    let GemmEngine::Host(order) = &multiplier.0.engine else { panic!("{multiplier:?}") };
     let [borrowed, again] = [(); 2].map(|()| Stream::with_handle(&device, 7).unwrap());
     let own = Stream::new(&device).unwrap();
     let result = DeviceBuffer::<f32>::new(&device, 1).unwrap();

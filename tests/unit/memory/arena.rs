@@ -7,7 +7,7 @@ use crate::group::Config;
 use crate::memory::SymmetricBuffer;
 
 /// Checks that the error came from rank 1's device and that the other ranks got `Error::Peer`.
-fn of_rank_1(arena: &Arena, result: Result<(Arc<Block>, Region)>) {
+fn of_rank_1(arena: &Arena, result: Result<(Arc<BlockShare>, Region)>) {
     let error = result.map(drop).unwrap_err();
     match arena.group().rank() {
         1 => assert!(matches!(error, Error::Device { code: 1, .. }), "{error}"),

@@ -10,7 +10,7 @@ use crate::memory::Arena;
 
 thread_local! {
     /// The failures to come of this thread's rank.
-    static FAULTS: RefCell<Vec<(Step, Error)>> = const { RefCell::new(Vec::new()) };
+    static FAULTS: RefCell<Vec<(OpeningStep, Error)>> = const { RefCell::new(Vec::new()) };
     /// Whether this thread's rank reports that it has no time for another try.
     static HURRY: Cell<bool> = const { Cell::new(false) };
 }
@@ -20,18 +20,26 @@ pub(super) fn is_in_a_hurry() -> bool {
 }
 
 /// The failure of this rank in a step, if a test asks for one.
-pub(super) fn fault(step: Step) -> Result<()> {
+pub(super) fn fault(step: OpeningStep) -> Result<()> {
     FAULTS.with_borrow_mut(|faults| match faults.iter().position(|(at, _)| *at == step) {
         Some(at) => Err(faults.remove(at).1),
         None => Ok(()),
     })
 }
 
-const STEPS: [Step; 7] = [Step::Ask, Step::Create, Step::Share, Step::Import, Step::Add, Step::Bind, Step::Map];
+const STEPS: [OpeningStep; 7] = [
+    OpeningStep::Ask,
+    OpeningStep::Create,
+    OpeningStep::Share,
+    OpeningStep::Import,
+    OpeningStep::Add,
+    OpeningStep::Bind,
+    OpeningStep::Map,
+];
 
 /// Opens arenas of four ranks, of which rank `failing` has the failures `faults`. Returns for each rank whether
 /// multicast is open, or the reason that it is not, or the error.
-fn opened(asked: Asked, failing: usize, faults: &[(Step, Error)]) -> Vec<Result<Opened<()>>> {
+fn opened(asked: Asked, failing: usize, faults: &[(OpeningStep, Error)]) -> Vec<Result<Opened<()>>> {
     opened_beside(None, asked, failing, faults)
 }
 
@@ -40,7 +48,7 @@ fn opened_beside(
     hurried: Option<usize>,
     asked: Asked,
     failing: usize,
-    faults: &[(Step, Error)],
+    faults: &[(OpeningStep, Error)],
 ) -> Vec<Result<Opened<()>>> {
     let rank = |rank: usize, bootstrap: Threads| {
         if rank == failing {
@@ -121,7 +129,7 @@ fn a_fabric_manager_that_is_late_is_waited_for() {
     let _turn = TURN.lock();
     let late = || Error::Device { code: NOT_READY, message: "system not yet initialized".to_owned() };
     if cfg!(feature = "multicast") {
-        for step in [Step::Ask, Step::Create, Step::Add] {
+        for step in [OpeningStep::Ask, OpeningStep::Create, OpeningStep::Add] {
             let twice = [(step, late()), (step, late())];
             opened(Asked::Require, 0, &twice).into_iter().for_each(|outcome| assert_eq!(outcome.unwrap(), Ok(())));
             let ever = [(step, late()), (step, late()), (step, late()), (step, late())];
@@ -136,7 +144,7 @@ fn ranks_try_again_only_where_all_have_time() {
     let _turn = TURN.lock();
     let late = || Error::Device { code: NOT_READY, message: "system not yet initialized".to_owned() };
     if cfg!(feature = "multicast") {
-        for (step, hurried) in [(Step::Ask, 2), (Step::Create, 0), (Step::Add, 3)] {
+        for (step, hurried) in [(OpeningStep::Ask, 2), (OpeningStep::Create, 0), (OpeningStep::Add, 3)] {
             let why = format!("rank 0 cannot {}: {}", step.name(), late());
             for outcome in opened_beside(Some(hurried), Asked::Try, 0, &[(step, late())]) {
                 assert_eq!(outcome.unwrap(), Err(why.clone()), "{step:?}, rank {hurried} has no time");

@@ -3,16 +3,16 @@ use crate::group::{TunedGrid, TunedRow};
 
 use MixedOperation::{AllReduce, AllReduceAllGather, ReduceScatterAllReduce};
 
-fn grids() -> impl Iterator<Item = Sizes> {
+fn grids() -> impl Iterator<Item = GridSizes> {
     let of = |number: usize| {
         let of = |place: u32| 1 + number / 3usize.pow(place) % 3;
-        Sizes { local_tensor: of(0), local_data: of(1), across_tensor: of(2), across_data: of(3), sums_apart: true }
+        GridSizes { local_tensor: of(0), local_data: of(1), across_tensor: of(2), across_data: of(3), sums_apart: true }
     };
     (0..81).map(of).filter(|sizes| sizes.world() > 1)
 }
 
-fn built_in(sizes: Sizes) -> Choices {
-    Choices::new(sizes, DeviceKind::Host, None).unwrap()
+fn built_in(sizes: GridSizes) -> ModeChoices {
+    ModeChoices::new(sizes, DeviceKind::Host, None).unwrap()
 }
 
 fn ask(operation: MixedOperation, direct: bool, once: bool) -> Ask {
@@ -23,7 +23,7 @@ fn tuning(kind: DeviceKind, grids: Vec<TunedGrid>) -> Tuning {
     Tuning { kind: kind.name().to_owned(), grids, ..Tuning::default() }
 }
 
-fn tuned(sizes: Sizes, operation: MixedOperation, direct: bool, rows: &[(Option<u64>, &str)]) -> TunedGrid {
+fn tuned(sizes: GridSizes, operation: MixedOperation, direct: bool, rows: &[(Option<u64>, &str)]) -> TunedGrid {
     let row = |(up_to_bytes, mode): &(Option<u64>, &str)| TunedRow {
         up_to_bytes: *up_to_bytes,
         algorithm: (*mode).to_owned(),
@@ -63,7 +63,7 @@ fn ranges_are_what_is_chosen() {
     for sizes in grids() {
         let rows = [(Some(100), "one-collective"), (Some(1 << 22), "one-shot"), (None, "one-collective")];
         let rows = MixedOperation::ALL.map(|operation| tuned(sizes, operation, true, &rows));
-        let table = Choices::new(sizes, DeviceKind::Host, Some(&tuning(DeviceKind::Host, rows.into()))).unwrap();
+        let table = ModeChoices::new(sizes, DeviceKind::Host, Some(&tuning(DeviceKind::Host, rows.into()))).unwrap();
         for operation in MixedOperation::ALL.into_iter().filter(|operation| operation.is_on(&sizes)) {
             for (direct, once) in [(false, false), (false, true), (true, false), (true, true)] {
                 let ask = ask(operation, direct, once);
@@ -86,25 +86,25 @@ fn ranges_are_what_is_chosen() {
 
 #[test]
 fn a_tuning_is_obeyed_where_it_has_measured() {
-    let sizes = Sizes { local_tensor: 2, local_data: 2, across_tensor: 1, across_data: 1, sums_apart: true };
+    let sizes = GridSizes { local_tensor: 2, local_data: 2, across_tensor: 1, across_data: 1, sums_apart: true };
     let operation = ReduceScatterAllReduce;
     let rows = [(Some(1000), "two-shot"), (None, "two-collectives")];
     let of = |kind, grid| {
-        Choices::new(grid, kind, Some(&tuning(DeviceKind::Host, vec![tuned(sizes, operation, true, &rows)])))
+        ModeChoices::new(grid, kind, Some(&tuning(DeviceKind::Host, vec![tuned(sizes, operation, true, &rows)])))
     };
     let table = of(DeviceKind::Host, sizes).unwrap();
     assert_eq!(table.choose(ask(operation, true, false), 1000), TwoShot);
     assert_eq!(table.choose(ask(operation, true, false), 1001), TwoCollectives);
     // Two collectives round twice.
     assert_eq!(table.choose(ask(operation, true, true), 1001), OneShot);
-    let reasons = |table: &Choices, direct| {
+    let reasons = |table: &ModeChoices, direct| {
         let ranges = table.ranges(ask(operation, direct, false));
         ranges.into_iter().map(|range| (range.up_to_bytes, range.choice, range.reason)).collect::<Vec<_>>()
     };
     assert_eq!(reasons(&table, true), [(1000, TwoShot, TUNED), (u64::MAX, TwoCollectives, TUNED)]);
     let mut some = tuned(sizes, operation, true, &rows);
     some.measured_bytes = Some([64, 4096]);
-    let some = Choices::new(sizes, DeviceKind::Host, Some(&tuning(DeviceKind::Host, vec![some]))).unwrap();
+    let some = ModeChoices::new(sizes, DeviceKind::Host, Some(&tuning(DeviceKind::Host, vec![some]))).unwrap();
     let (of_tuning, beyond) =
         ([(1000, TwoShot, TUNED), (4096, TwoCollectives, TUNED)], (u64::MAX, TwoCollectives, ESTIMATED));
     assert_eq!(reasons(&some, true), [(63, TwoShot, ESTIMATED), of_tuning[0], of_tuning[1], beyond]);
@@ -113,7 +113,7 @@ fn a_tuning_is_obeyed_where_it_has_measured() {
         [(704 << 10, OneShot, ESTIMATED), (6 << 20, TwoCollectives, ESTIMATED), (u64::MAX, TwoShot, ESTIMATED)];
     assert_eq!(reasons(&table, false), estimated);
     assert_eq!(reasons(&of(DeviceKind::Cuda, sizes).unwrap(), true), estimated);
-    let other = Sizes { local_tensor: 1, across_tensor: 2, ..sizes };
+    let other = GridSizes { local_tensor: 1, across_tensor: 2, ..sizes };
     assert!(
         of(DeviceKind::Host, other)
             .unwrap()
@@ -122,15 +122,16 @@ fn a_tuning_is_obeyed_where_it_has_measured() {
             .all(|range| range.reason == ESTIMATED)
     );
     let unknown = tuned(sizes, operation, true, &[(None, "three-shot")]);
-    let error = Choices::new(sizes, DeviceKind::Host, Some(&tuning(DeviceKind::Host, vec![unknown]))).err().unwrap();
+    let error =
+        ModeChoices::new(sizes, DeviceKind::Host, Some(&tuning(DeviceKind::Host, vec![unknown]))).err().unwrap();
     assert!(error.to_string().contains("three-shot") && error.to_string().contains("two-shot-across"), "{error}");
 }
 
 /// The fastest mode of each size that was measured on 4 GPUs of one host, within 5 %. On more nothing was measured.
 #[test]
 fn four_ranks_of_a_host_take_the_mode_that_was_fastest() {
-    let sizes = Sizes { local_tensor: 2, local_data: 2, across_tensor: 1, across_data: 1, sums_apart: true };
-    let (four, eight) = (built_in(sizes), built_in(Sizes { local_tensor: 4, ..sizes }));
+    let sizes = GridSizes { local_tensor: 2, local_data: 2, across_tensor: 1, across_data: 1, sums_apart: true };
+    let (four, eight) = (built_in(sizes), built_in(GridSizes { local_tensor: 4, ..sizes }));
     for operation in [AllReduceAllGather, ReduceScatterAllReduce] {
         let ask = |once| ask(operation, true, once);
         for k in 0..15 {
@@ -159,14 +160,14 @@ fn four_ranks_of_a_host_take_the_mode_that_was_fastest() {
 /// Where nothing serves the choice, the modes that are left are tried in the order of the table.
 #[test]
 fn behind_the_choice_come_the_other_modes_that_are_able() {
-    let sizes = Sizes { local_tensor: 2, local_data: 1, across_tensor: 2, across_data: 1, sums_apart: true };
+    let sizes = GridSizes { local_tensor: 2, local_data: 1, across_tensor: 2, across_data: 1, sums_apart: true };
     let table = built_in(sizes);
     let order = |bytes, once| table.in_order(ask(AllReduce, true, once), bytes).collect::<Vec<_>>();
     assert_eq!(order(64, false), [OneShot, TwoShotAcross, TwoShot, OneCollective]);
     assert_eq!(order(16 << 10, false), [TwoShotAcross, TwoShot, OneShot, OneCollective]);
     assert_eq!(order(16 << 10, true), [OneCollective]);
     let rows = tuned(sizes, AllReduce, true, &[(None, "one-collective")]);
-    let table = Choices::new(sizes, DeviceKind::Host, Some(&tuning(DeviceKind::Host, vec![rows]))).unwrap();
+    let table = ModeChoices::new(sizes, DeviceKind::Host, Some(&tuning(DeviceKind::Host, vec![rows]))).unwrap();
     let order = table.in_order(ask(AllReduce, true, false), 64).collect::<Vec<_>>();
     assert_eq!(order, [OneCollective, OneShot, TwoShotAcross, TwoShot]);
 }
@@ -174,7 +175,7 @@ fn behind_the_choice_come_the_other_modes_that_are_able() {
 /// Where a kernel sums fewer parts than a mode needs, another mode is chosen.
 #[test]
 fn a_mode_of_more_parts_than_a_kernel_sums_is_not_chosen() {
-    let wide = Sizes { local_tensor: 2, local_data: 1, across_tensor: 17, across_data: 1, sums_apart: true };
+    let wide = GridSizes { local_tensor: 2, local_data: 1, across_tensor: 17, across_data: 1, sums_apart: true };
     let table = built_in(wide);
     for (bytes, once, chosen) in
         [(64, false, TwoShotAcross), (1 << 20, false, TwoShotAcross), (64, true, OneCollective)]

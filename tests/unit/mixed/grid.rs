@@ -7,7 +7,7 @@ fn grid(local: [Option<usize>; 2], across: [Option<usize>; 2]) -> Grid {
 #[test]
 fn missing_sizes_are_what_is_left() {
     let of = |local, across| grid(local, across).sizes(4, 6).unwrap();
-    let sizes = |sizes: Sizes| [sizes.local_tensor, sizes.local_data, sizes.across_tensor, sizes.across_data];
+    let sizes = |sizes: GridSizes| [sizes.local_tensor, sizes.local_data, sizes.across_tensor, sizes.across_data];
     assert_eq!(sizes(of([None, None], [None, None])), [4, 1, 6, 1]);
     assert_eq!(sizes(of([Some(2), None], [None, Some(3)])), [2, 2, 2, 3]);
     assert_eq!(sizes(of([None, Some(4)], [Some(6), None])), [1, 4, 6, 1]);
@@ -58,8 +58,8 @@ fn every_rank_is_in_one_group_of_each_kind() {
     for [local_tensor, local_data, across_tensor, across_data] in
         [[1, 1, 1, 1], [2, 1, 1, 1], [1, 3, 2, 1], [2, 2, 2, 3], [4, 1, 1, 2]]
     {
-        let sizes = Sizes { local_tensor, local_data, across_tensor, across_data, sums_apart: true };
-        for part in Part::ALL {
+        let sizes = GridSizes { local_tensor, local_data, across_tensor, across_data, sums_apart: true };
+        for part in GridPart::ALL {
             let mut seen = std::collections::BTreeSet::new();
             for host in 0..sizes.hosts() {
                 for local in 0..sizes.local() {

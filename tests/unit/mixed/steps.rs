@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use super::super::parts::{Rows, plan_part};
+use super::super::parts::{DataRows, plan_part};
 use super::*;
 
 /// The composition of an element: how often it contains each element of each rank's input.
@@ -13,7 +13,7 @@ struct Rank {
 }
 
 impl Rank {
-    fn get(&self, stretch: Stretch) -> Vec<Made> {
+    fn get(&self, stretch: ElementRange) -> Vec<Made> {
         let space = match stretch.space {
             Space::Input => &self.input,
             Space::Output => &self.output,
@@ -22,7 +22,7 @@ impl Rank {
         space[stretch.start..stretch.start + stretch.elems].to_vec()
     }
 
-    fn put(&mut self, stretch: Stretch, values: Vec<Made>) {
+    fn put(&mut self, stretch: ElementRange, values: Vec<Made>) {
         assert_eq!(values.len(), stretch.elems, "as many as there is room for");
         let space = match stretch.space {
             Space::Input => panic!("a step writes the input"),
@@ -44,21 +44,21 @@ fn sum(all: &[Vec<Made>]) -> Vec<Made> {
 }
 
 /// Runs a collective of the ranks of a group on the input of each rank.
-fn collective(kind: Kind, rows: usize, all: &[Vec<Made>]) -> Vec<Vec<Made>> {
+fn collective(kind: GridCollective, rows: usize, all: &[Vec<Made>]) -> Vec<Vec<Made>> {
     let (world, elems) = (all.len(), all[0].len());
     match kind {
-        Kind::AllReduce => vec![sum(all); world],
-        Kind::AllGather => {
+        GridCollective::AllReduce => vec![sum(all); world],
+        GridCollective::AllGather => {
             let row = elems / rows;
             let gathered = (0..rows).flat_map(|r| all.iter().flat_map(move |own| own[r * row..(r + 1) * row].to_vec()));
             vec![gathered.collect(); world]
         }
-        Kind::ReduceScatter => {
+        GridCollective::ReduceScatter => {
             let (total, row) = (sum(all), elems / rows / world);
             let of = |rank: usize| (0..rows).flat_map(move |r| (r * world + rank) * row..(r * world + rank + 1) * row);
             (0..world).map(|rank| of(rank).map(|at| total[at].clone()).collect()).collect()
         }
-        Kind::AllToAll => {
+        GridCollective::AllToAll => {
             let part = elems / world;
             (0..world).map(|to| all.iter().flat_map(|own| own[to * part..(to + 1) * part].to_vec()).collect()).collect()
         }
@@ -68,12 +68,12 @@ fn collective(kind: Kind, rows: usize, all: &[Vec<Made>]) -> Vec<Vec<Made>> {
 /// The sums of `groups` groups of consecutive ranks, next to each other in each row.
 fn sums_apart(groups: usize, rows: usize, all: &[Vec<Made>]) -> Vec<Made> {
     let sums: Vec<Vec<Made>> = all.chunks(all.len() / groups).map(sum).collect();
-    collective(Kind::AllGather, rows, &sums).swap_remove(0)
+    collective(GridCollective::AllGather, rows, &sums).swap_remove(0)
 }
 
 /// The outputs of all ranks, in the order of hosts: of each data rank, the plans that follow each other. `elems`: those of a data
 /// rank's input and output.
-fn simulate(sizes: &Sizes, plans: &[Vec<Plan>], elems: impl Fn(usize) -> (usize, usize)) -> Vec<Vec<Made>> {
+fn simulate(sizes: &GridSizes, plans: &[Vec<GridPlan>], elems: impl Fn(usize) -> (usize, usize)) -> Vec<Vec<Made>> {
     let at = |rank: usize| sizes.data_rank(sizes.position(rank / sizes.local(), rank % sizes.local()));
     let work = plans.iter().flatten().map(|plan| plan.work).max().unwrap_or(0);
     let mut ranks: Vec<Rank> = (0..sizes.world())
@@ -86,16 +86,16 @@ fn simulate(sizes: &Sizes, plans: &[Vec<Plan>], elems: impl Fn(usize) -> (usize,
     // Ranks have equal collectives, with their own copies between these.
     let mut left: Vec<_> = (0..ranks.len()).map(|rank| plans[at(rank)].iter().flat_map(|plan| &plan.steps)).collect();
     loop {
-        let next: Vec<Option<Step>> =
+        let next: Vec<Option<GridStep>> =
             ranks.iter_mut().zip(&mut left).map(|(rank, left)| own_steps(rank, left)).collect();
         if next.iter().all(Option::is_none) {
             break;
         }
-        let next: Vec<Step> = next.into_iter().map(|step| step.expect("every rank takes part")).collect();
+        let next: Vec<GridStep> = next.into_iter().map(|step| step.expect("every rank takes part")).collect();
         let part = match next[0] {
-            Step::Collective { part, .. } => part,
-            Step::ReduceApart { .. } | Step::ReduceShared { .. } => Part::Local,
-            Step::Sum { .. } | Step::Copy { .. } => panic!("a step of one rank"),
+            GridStep::Collective { part, .. } => part,
+            GridStep::ReduceApart { .. } | GridStep::ReduceShared { .. } => GridPart::Local,
+            GridStep::Sum { .. } | GridStep::Copy { .. } => panic!("a step of one rank"),
         };
         let mut groups: BTreeMap<usize, BTreeMap<usize, usize>> = BTreeMap::new();
         for rank in 0..ranks.len() {
@@ -104,24 +104,24 @@ fn simulate(sizes: &Sizes, plans: &[Vec<Plan>], elems: impl Fn(usize) -> (usize,
             groups.entry(group).or_default().insert(number, rank);
         }
         let operands = |rank: usize| match next[rank] {
-            Step::Collective { from, into, .. }
-            | Step::ReduceApart { from, into, .. }
-            | Step::ReduceShared { from, into, .. } => [from, into],
-            Step::Sum { .. } | Step::Copy { .. } => panic!("a step of one rank"),
+            GridStep::Collective { from, into, .. }
+            | GridStep::ReduceApart { from, into, .. }
+            | GridStep::ReduceShared { from, into, .. } => [from, into],
+            GridStep::Sum { .. } | GridStep::Copy { .. } => panic!("a step of one rank"),
         };
         for members in groups.values() {
             let all: Vec<_> = members.values().map(|rank| ranks[*rank].get(operands(*rank)[0])).collect();
             let results = match next[0] {
-                Step::Collective { kind, rows, .. } => collective(kind, rows, &all),
-                Step::ReduceApart { groups, rows, .. } => vec![sums_apart(groups, rows, &all); all.len()],
-                Step::ReduceShared { groups, .. } => {
+                GridStep::Collective { kind, rows, .. } => collective(kind, rows, &all),
+                GridStep::ReduceApart { groups, rows, .. } => vec![sums_apart(groups, rows, &all); all.len()],
+                GridStep::ReduceShared { groups, .. } => {
                     let parts = sum(&all);
                     let part = |rank: usize| {
                         parts.chunks(parts.len().div_ceil(groups).max(1)).nth(rank / (all.len() / groups))
                     };
                     (0..all.len()).map(|rank| part(rank).unwrap_or_default().to_vec()).collect()
                 }
-                Step::Sum { .. } | Step::Copy { .. } => panic!("a step of one rank"),
+                GridStep::Sum { .. } | GridStep::Copy { .. } => panic!("a step of one rank"),
             };
             members.values().zip(results).for_each(|(rank, result)| ranks[*rank].put(operands(*rank)[1], result));
         }
@@ -130,11 +130,11 @@ fn simulate(sizes: &Sizes, plans: &[Vec<Plan>], elems: impl Fn(usize) -> (usize,
 }
 
 /// Runs the steps of one rank up to the next collective.
-fn own_steps<'a>(rank: &mut Rank, left: &mut impl Iterator<Item = &'a Step>) -> Option<Step> {
+fn own_steps<'a>(rank: &mut Rank, left: &mut impl Iterator<Item = &'a GridStep>) -> Option<GridStep> {
     for step in left {
         match *step {
-            Step::Copy { from, into } => rank.put(into, rank.get(from)),
-            Step::Sum { parts, from, into } => {
+            GridStep::Copy { from, into } => rank.put(into, rank.get(from)),
+            GridStep::Sum { parts, from, into } => {
                 let all: Vec<_> = (0..parts).map(|part| rank.get(from.part(part, into.elems))).collect();
                 rank.put(into, sum(&all));
             }
@@ -145,7 +145,7 @@ fn own_steps<'a>(rank: &mut Rank, left: &mut impl Iterator<Item = &'a Step>) -> 
 }
 
 /// The composition of a rank's output, by the table of operations.
-fn placed(sizes: &Sizes, operation: MixedOperation, rows: Rows<'_>, rank: usize) -> Vec<Made> {
+fn placed(sizes: &GridSizes, operation: MixedOperation, rows: DataRows<'_>, rank: usize) -> Vec<Made> {
     let place = |rank: usize| {
         let at = sizes.position(rank / sizes.local(), rank % sizes.local());
         (sizes.tensor_rank(at), sizes.data_rank(at))
@@ -170,10 +170,10 @@ fn placed(sizes: &Sizes, operation: MixedOperation, rows: Rows<'_>, rank: usize)
     }
 }
 
-fn grids() -> impl Iterator<Item = Sizes> {
+fn grids() -> impl Iterator<Item = GridSizes> {
     let levels = |most: usize| (1..=most).flat_map(move |a| (1..=most / a).map(move |b| (a, b)));
     let all = levels(4).flat_map(move |(local_tensor, local_data)| {
-        levels(4).map(move |(across_tensor, across_data)| Sizes {
+        levels(4).map(move |(across_tensor, across_data)| GridSizes {
             local_tensor,
             local_data,
             across_tensor,
@@ -181,7 +181,7 @@ fn grids() -> impl Iterator<Item = Sizes> {
             sums_apart: true,
         })
     });
-    all.flat_map(|sizes| [sizes, Sizes { sums_apart: false, ..sizes }])
+    all.flat_map(|sizes| [sizes, GridSizes { sums_apart: false, ..sizes }])
 }
 
 /// Every grid of up to 4 ranks a host and 4 hosts: each input is counted once in each output, at the right place.
@@ -197,7 +197,7 @@ fn every_operation_in_every_mode_makes_what_the_table_says() {
                     let plans: Vec<_> = (0..sizes.data()).map(|_| plans()).collect();
                     let outputs = simulate(&sizes, &plans, |_| operation.elems(&sizes, count));
                     for (rank, output) in outputs.iter().enumerate() {
-                        let expected = placed(&sizes, operation, Rows::Equal(count), rank);
+                        let expected = placed(&sizes, operation, DataRows::Equal(count), rank);
                         assert_eq!(*output, expected, "{operation} by {mode} on {sizes:?}, {count}, rank {rank}");
                     }
                 }
@@ -214,15 +214,15 @@ fn unequal_parts_and_pieces_make_what_the_table_says() {
     let mut staged = 0;
     for sizes in grids() {
         let counts: Vec<usize> = (0..sizes.data()).map(|rank| [3, 0, 5, 1][rank % 4]).collect();
-        for rows in [Rows::Of(&counts), Rows::Equal(5)] {
+        for rows in [DataRows::Of(&counts), DataRows::Equal(5)] {
             for operation in MixedOperation::ALL.into_iter().filter(|operation| operation.is_on(&sizes)) {
                 for mode in MixedMode::ALL.into_iter().filter(|mode| mode.is_on(&sizes, operation)) {
                     for len in [rows.most(), 2] {
-                        let of = |at: usize| -> Vec<Plan> {
+                        let of = |at: usize| -> Vec<GridPlan> {
                             let starts = (0..rows.most()).step_by(len);
-                            starts.map(|start| plan_part((&sizes, at), operation, mode, (rows, start, len))).collect()
+                            starts.map(|start| plan_part(&sizes, at, operation, mode, rows, start, len)).collect()
                         };
-                        let plans: Vec<Vec<Plan>> = (0..sizes.data()).map(of).collect();
+                        let plans: Vec<Vec<GridPlan>> = (0..sizes.data()).map(of).collect();
                         staged += usize::from(plans[0].len() > 1);
                         let outputs = simulate(&sizes, &plans, |rank| operation.elems_of(&sizes, rows, rank));
                         for (rank, output) in outputs.iter().enumerate() {
@@ -248,8 +248,9 @@ fn ranks_stage_alike() {
         for operation in MixedOperation::ALL.into_iter().filter(|operation| operation.is_on(&sizes)) {
             for mode in MixedMode::ALL.into_iter().filter(|mode| mode.is_on(&sizes, operation)) {
                 let collectives = |at: usize| -> Vec<String> {
-                    let plan = plan_part((&sizes, at), operation, mode, (Rows::Of(&counts), 0, sizes.data()));
-                    let steps = plan.steps.iter().filter(|step| !matches!(step, Step::Sum { .. } | Step::Copy { .. }));
+                    let plan = plan_part(&sizes, at, operation, mode, DataRows::Of(&counts), 0, sizes.data());
+                    let steps =
+                        plan.steps.iter().filter(|step| !matches!(step, GridStep::Sum { .. } | GridStep::Copy { .. }));
                     steps.map(|step| format!("{step:?}")).collect()
                 };
                 assert!(
@@ -279,7 +280,7 @@ fn one_host_rounds_once() {
 #[test]
 fn a_mode_of_more_parts_than_a_kernel_sums_is_not_one() {
     use MixedMode::{OneCollective, OneShot, TwoCollectives, TwoShot, TwoShotAcross};
-    let of = |across_tensor, across_data| Sizes {
+    let of = |across_tensor, across_data| GridSizes {
         local_tensor: 2,
         local_data: 1,
         across_tensor,
@@ -324,7 +325,7 @@ fn names_of_the_same_steps_are_told() {
     use super::super::places::first_alike;
     use MixedMode::{OneCollective, OneShot, TwoShot};
     use MixedOperation::{AllGather, AllReduce, ReduceScatter, ReduceScatterAllReduce};
-    let of = |[local_tensor, local_data, across_tensor, across_data]: [usize; 4]| Sizes {
+    let of = |[local_tensor, local_data, across_tensor, across_data]: [usize; 4]| GridSizes {
         local_tensor,
         local_data,
         across_tensor,
@@ -356,8 +357,8 @@ fn the_workspace_holds_the_shortest_pieces() {
                     for bytes in [1, 2, 4, 8].into_iter().filter(|bytes| most / bytes > 0) {
                         for len in 1..=(most / bytes).min(ALIGN) {
                             let counts: Vec<usize> = (0..sizes.data()).map(|rank| len - rank.min(1)).collect();
-                            let piece = (Rows::Of(&counts), 0, len);
-                            let used = plan_part((&sizes, 0), operation, mode, piece).work * bytes;
+                            let used =
+                                plan_part(&sizes, 0, operation, mode, DataRows::Of(&counts), 0, len).work * bytes;
                             assert!(
                                 used <= made,
                                 "{operation} by {mode} of {len} x {bytes} on {sizes:?}: {used} of {made} for {most}"

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::opening::meet;
-use super::session::{Place, Session};
+use super::session::{NcclSession, RankOfWorld};
 use super::{Communicator, Library, UniqueId, Window};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
@@ -18,7 +18,7 @@ use crate::types::{Dtype, Reduction};
 
 const ENOUGH: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(80);
-const PLACE: Place = Place { rank: 1, world_size: 4 };
+const PLACE: RankOfWorld = RankOfWorld { rank: 1, world_size: 4 };
 
 /// A fake library in its own folder.
 pub(crate) struct Fake(TempDir);
@@ -69,9 +69,9 @@ impl Fake {
         }
     }
 
-    fn open(&self, limit: Duration) -> Result<Session> {
+    fn open(&self, limit: Duration) -> Result<NcclSession> {
         let id = UniqueId::from_bytes(&[b'x'; UniqueId::BYTES]);
-        Session::open(&self.library()?, &Device::host()?, PLACE, id, limit)
+        NcclSession::open(&self.library()?, &Device::host()?, PLACE, id, limit)
     }
 
     pub(crate) fn communicator(&self, limit: Duration) -> Result<Communicator> {
@@ -146,7 +146,7 @@ fn pitfall_06_what_does_not_end_is_aborted_at_the_deadline() {
     }
 }
 
-fn all_reduce(session: &Session) -> Result<()> {
+fn all_reduce(session: &NcclSession) -> Result<()> {
     let call = session.library.symbols().ncclAllReduce;
     let none = std::ptr::null_mut();
     // SAFETY: the fake library uses none of these.
@@ -341,7 +341,7 @@ fn pitfall_03_the_end_of_the_process_waits_for_aborts() {
     if let Some(path) = std::env::var_os(LIBRARY) {
         let library = Library::find(DeviceKind::Cuda, Some(&path)).unwrap();
         let id = UniqueId::from_bytes(&[b'x'; UniqueId::BYTES]);
-        let session = Session::open(&library, &Device::host().unwrap(), PLACE, id, ENOUGH).unwrap();
+        let session = NcclSession::open(&library, &Device::host().unwrap(), PLACE, id, ENOUGH).unwrap();
         session.abort(Error::Closed);
         return;
     }
@@ -369,7 +369,7 @@ fn pitfall_03_the_end_of_the_process_waits_for_aborts() {
 }
 
 /// Waits for a kernel that ends only when it is aborted.
-fn watch(fake: &Fake, session: &Session, limit: Duration, well: impl Fn() -> Result<()>) -> Result<()> {
+fn watch(fake: &Fake, session: &NcclSession, limit: Duration, well: impl Fn() -> Result<()>) -> Result<()> {
     let late = |waited| Error::exchange_timeout(Some(2), waited, "a kernel");
     session.watch(limit, || Ok(fake.calls().contains(&"ncclCommAbort".to_owned())), well, late)
 }
@@ -491,7 +491,7 @@ fn everybody(libraries: Vec<Result<Library>>, limit: Duration) -> Vec<Result<()>
         Ok(all)
     };
     let run = |rank: usize, library: Result<Library>| {
-        let place = Place { rank, world_size };
+        let place = RankOfWorld { rank, world_size };
         meet(library, &Device::host()?, place, limit, &mut |bytes| exchange(rank, bytes))?.finish()
     };
     std::thread::scope(|scope| {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::*;
 use crate::device::Device;
 use crate::memory::{DeviceBuffer, WithView};
-use crate::op::{Format, Narrow, ScaleLayout, Scaling};
+use crate::op::{Narrow, RowFormat, ScaleGroup, ScaleLayout};
 use crate::types::Dtype;
 
 /// Ranks whose norms differ in any of these settings have different numbers; irrelevant settings make no difference.
@@ -19,10 +19,11 @@ fn every_setting_tells_calls_apart() {
     let single = |start, len| Some(held(Dtype::F32, start, len));
     let rows = || NormRows::new(RmsNorm::new(1e-6), held(Dtype::F32, 0, 8));
     let quantised = |scaling, to, elems, layout| {
-        let format = Format::new(scaling, to, elems, layout);
+        let format = RowFormat::new(scaling, to, elems, layout);
         Some(Quantised { format, values: held(Dtype::U8, 40, 8), scales: None, known: None })
     };
-    let group = |to, elems, layout| NormRows { quantised: quantised(Scaling::PerGroup, to, elems, layout), ..rows() };
+    let group =
+        |to, elems, layout| NormRows { quantised: quantised(ScaleGroup::PerGroup, to, elems, layout), ..rows() };
     let over = || NormRows { residual: single(8, 8), residual_out: single(8, 8), ..rows() };
     let apart = || NormRows { residual: single(8, 8), residual_out: single(16, 8), ..rows() };
     let calls = [
@@ -45,7 +46,7 @@ fn every_setting_tells_calls_apart() {
         group(Narrow::E5M2, 16, ScaleLayout::Rows).form(true),
         group(Narrow::E4M3, 32, ScaleLayout::Rows).form(true),
         group(Narrow::E4M3, 16, ScaleLayout::Columns).form(true),
-        NormRows { quantised: quantised(Scaling::Mx, Narrow::E4M3, 16, ScaleLayout::Rows), ..rows() }.form(true),
+        NormRows { quantised: quantised(ScaleGroup::Mx, Narrow::E4M3, 16, ScaleLayout::Rows), ..rows() }.form(true),
     ];
     let different: HashSet<u64> = calls.into_iter().collect();
     assert_eq!(different.len(), calls.len(), "{calls:x?}");

@@ -2,10 +2,10 @@ use super::*;
 use crate::types::Dtype;
 
 /// Messages on made-up memory; nothing follows the addresses.
-fn messages(device: &Device, of: &[(usize, bool, usize, usize)]) -> Vec<Message> {
+fn messages(device: &Device, of: &[(usize, bool, usize, usize)]) -> Vec<RankMessage> {
     let view = |address: usize, elems| crate::memory::Ref::<u8>::new(address as *mut u8, elems, device);
     of.iter()
-        .map(|&(peer, sends, address, bytes)| Message::new(peer, sends, Dtype::U8, &view(address, bytes).view_of()))
+        .map(|&(peer, sends, address, bytes)| RankMessage::new(peer, sends, Dtype::U8, &view(address, bytes).view_of()))
         .collect()
 }
 
@@ -78,7 +78,7 @@ fn parts_hold_lanes_and_keep_an_order_that_all_ranks_have() {
     ];
     let parts = |most| {
         let mut seen = Vec::new();
-        let list = |part: &mut dyn Iterator<Item = &Message>| {
+        let list = |part: &mut dyn Iterator<Item = &RankMessage>| {
             seen.push(part.map(|message| message.strip().address as usize).collect::<Vec<_>>());
             Ok(())
         };

@@ -12,7 +12,7 @@ fn a_stream_that_nobody_else_has_is_let_go_with_its_work_in_flight() {
     let communicator = Communicator::open(alone, &device, Config::default()).unwrap();
     let buffer = communicator.symmetric::<u8>(1).unwrap();
     let [first, next, other] = [(); 3].map(|()| Stream::new(&device).unwrap());
-    let mut order = Order::new(&device).unwrap();
+    let mut order = StreamOrder::new(&device).unwrap();
     order.order(&first).unwrap();
     buffer.signals().wait(0, 0, &first).unwrap();
     drop(first);
@@ -28,7 +28,7 @@ fn a_stream_that_nobody_else_has_is_let_go_with_its_work_in_flight() {
 fn a_stream_that_is_captured_is_never_the_last() {
     let device = Device::host().unwrap();
     let (captured, other) = (Stream::new(&device).unwrap(), Stream::new(&device).unwrap());
-    let mut order = Order::new(&device).unwrap();
+    let mut order = StreamOrder::new(&device).unwrap();
     let both = captured.capture(|_| {
         order.order(&captured)?;
         order.leave(&captured)
@@ -43,12 +43,45 @@ fn a_stream_that_is_captured_is_never_the_last() {
     assert!(matches!(order.last, Last::Left));
 }
 
+#[test]
+fn the_stream_of_a_thread_is_left_after_each_call() {
+    let device = Device::host().unwrap();
+    let [stream, other] = [(); 2].map(|()| Stream::for_each_thread(&device).unwrap());
+    let is_of = |order: &StreamOrder, thread| matches!(order.last, Last::OfThread(last) if last == thread);
+    let mut order = StreamOrder::new(&device).unwrap();
+    let here = std::thread::current().id();
+    order.end_on(&stream).unwrap();
+    assert!(matches!(order.last, Last::Nowhere), "no call has begun");
+    for _ in 0..2 {
+        order.order(&stream).unwrap();
+        order.end_on(&stream).unwrap();
+        assert!(is_of(&order, here) && order.is_last(&stream));
+    }
+    let there = std::thread::scope(|scope| {
+        let call = || {
+            assert!(!order.is_last(&other));
+            order.order(&other).unwrap();
+            order.end_on(&other).unwrap();
+            std::thread::current().id()
+        };
+        scope.spawn(call).join().unwrap()
+    });
+    assert!(is_of(&order, there) && !order.is_last(&stream));
+    drop(stream.capture(|_| order.order(&stream).and_then(|()| order.end_on(&stream))).unwrap());
+    assert!(is_of(&order, there), "a capture is ordered by its graph");
+    order.leave(&stream).unwrap();
+    let usual = Stream::new(&device).unwrap();
+    order.order(&usual).unwrap();
+    order.end_on(&usual).unwrap();
+    assert!(matches!(&order.last, Last::On(last) if last.same(&usual)));
+}
+
 /// Like calls that each borrow the caller's stream anew: no event is recorded or awaited, and no stream is dropped.
 #[test]
 fn streams_of_one_handle_are_one_stream() {
     let device = Device::host().unwrap();
     let [first, other] = [1, 2].map(|handle| Stream::with_handle(&device, handle).unwrap());
-    let mut order = Order::new(&device).unwrap();
+    let mut order = StreamOrder::new(&device).unwrap();
     order.order(&first).unwrap();
     for _ in 0..1000 {
         order.order(&Stream::with_handle(&device, 1).unwrap()).unwrap();

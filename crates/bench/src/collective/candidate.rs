@@ -7,21 +7,21 @@ use symmetra::{
     AllReduceOptions, AnyQueue, Codec, Communicator, Dtype, Element, Error, Operand, Reduction, Ref, Result, Stream,
 };
 
-use super::data::Data;
-use super::shape::Shape;
-use harness::buffer::Buffer;
-use harness::collective::Collective;
+use super::data::CollectiveData;
+use super::shape::CollectiveShape;
+use harness::buffer::TestBuffer;
+use harness::collective::CollectiveCommand;
 use harness::comparison::ROOT;
-use harness::comparison::candidate::{Candidate, Verdict};
+use harness::comparison::candidate::{Candidate, CandidateVerdict};
 use harness::comparison::work::Work;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use reference::bounds::Bounds;
 use reference::data::checksum;
 use reference::element::Summand;
 
 /// The means of this library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
+pub(crate) enum OwnMeans {
     /// Kernels, which sum by this algorithm.
     Kernels(AllReduceOptions),
     /// The copy engines.
@@ -70,12 +70,16 @@ impl With {
 }
 
 /// Refuses a candidate that a collective does not support, or that does not support a type.
-pub(super) fn check(with: With, collective: Collective, dtype: Dtype) -> std::result::Result<(), Failure> {
-    let refuse = |why: String| Err(Failure::usage(format!("--with {}: {why}", with.name())));
+pub(super) fn check(
+    with: With,
+    collective: CollectiveCommand,
+    dtype: Dtype,
+) -> std::result::Result<(), CommandFailure> {
+    let refuse = |why: String| Err(CommandFailure::usage(format!("--with {}: {why}", with.name())));
     let has = match with {
         With::Plain | With::Nvshmem => true,
-        With::CopyEngine => matches!(collective, Collective::AllGather | Collective::ReduceScatter),
-        _ => collective == Collective::AllReduce,
+        With::CopyEngine => matches!(collective, CollectiveCommand::AllGather | CollectiveCommand::ReduceScatter),
+        _ => collective == CollectiveCommand::AllReduce,
     };
     match has {
         true if with == With::Nvshmem && cfg!(not(feature = "nvshmem")) => {
@@ -92,25 +96,25 @@ pub(super) fn check(with: With, collective: Collective, dtype: Dtype) -> std::re
 /// A collective of this library on these operands.
 pub(crate) fn ours<'a, T: Element, B>(
     communicator: &'a Communicator,
-    collective: Collective,
-    how: How,
+    collective: CollectiveCommand,
+    how: OwnMeans,
     [input, output]: [&'a B; 2],
 ) -> Work<'a>
 where
     &'a B: Operand<'a, T>,
 {
     Box::new(move |queue| match (collective, how) {
-        (collective, How::Kernels(options)) => {
+        (collective, OwnMeans::Kernels(options)) => {
             let op = collective.op();
             let how = symmetra::How { options, parameter: ROOT, ..symmetra::How::default() };
             let input = (op.input.size != Size::None).then_some(input);
             communicator.perform(op, &how, [input, Some(output)], queue)
         }
         // The pending collective is awaited when it is dropped.
-        (Collective::AllGather, How::CopyEngine) => {
+        (CollectiveCommand::AllGather, OwnMeans::CopyEngine) => {
             communicator.low_contention_all_gather(input, output, queue).map(drop)
         }
-        (Collective::ReduceScatter, How::CopyEngine) => {
+        (CollectiveCommand::ReduceScatter, OwnMeans::CopyEngine) => {
             communicator.low_contention_reduce_scatter(input, output, Reduction::Sum, queue).map(drop)
         }
         (collective, how) => {
@@ -121,14 +125,14 @@ where
 }
 
 /// An input and an output.
-pub(super) trait Operands<T> {
+pub(super) trait CollectiveOperands<T> {
     /// Blocks until both are written.
     fn write(&self, input: &[T], output: &[T], stream: &Stream) -> Result<()>;
     /// Copies the output out. Blocks.
     fn read(&self, stream: &Stream) -> Result<Vec<T>>;
 }
 
-impl<T: Element, B: Buffer<T>> Operands<T> for [&B; 2] {
+impl<T: Element, B: TestBuffer<T>> CollectiveOperands<T> for [&B; 2] {
     fn write(&self, input: &[T], output: &[T], stream: &Stream) -> Result<()> {
         self[0].write(input, stream)?;
         self[1].write(output, stream)
@@ -139,7 +143,7 @@ impl<T: Element, B: Buffer<T>> Operands<T> for [&B; 2] {
     }
 }
 
-impl<T: Element> Operands<T> for [Ref<'_, T>; 2] {
+impl<T: Element> CollectiveOperands<T> for [Ref<'_, T>; 2] {
     fn write(&self, input: &[T], output: &[T], stream: &Stream) -> Result<()> {
         self[0].write(input, stream)?;
         self[1].write(output, stream)
@@ -162,8 +166,8 @@ pub(super) enum Judged {
 
 /// The data of one size on one rank.
 pub(super) struct Checked<'a, T> {
-    pub(super) data: &'a Data<T>,
-    pub(super) shape: Shape,
+    pub(super) data: &'a CollectiveData<T>,
+    pub(super) shape: CollectiveShape,
     pub(super) rank: usize,
 }
 
@@ -179,7 +183,7 @@ impl<T> Copy for Checked<'_, T> {}
 pub(super) struct Contestant<'a, T> {
     pub(super) name: &'static str,
     pub(super) work: Work<'a>,
-    pub(super) operands: Box<dyn Operands<T> + 'a>,
+    pub(super) operands: Box<dyn CollectiveOperands<T> + 'a>,
     pub(super) judged: Judged,
     pub(super) checked: Checked<'a, T>,
 }
@@ -195,11 +199,12 @@ impl<'a, T: Summand> Candidate<'a> for Contestant<'a, T> {
 
     fn prepare(&self, stream: &Stream) -> Result<()> {
         let Checked { data, shape, rank } = self.checked;
-        let output = if shape.gives_output(rank) { data.of(rank) } else { Data::poison(shape.output_elems()) };
+        let output =
+            if shape.gives_output(rank) { data.of(rank) } else { CollectiveData::poison(shape.output_elems()) };
         self.operands.write(&data.of(rank), &output, stream)
     }
 
-    fn verify(&self, _: u32, stream: &Stream) -> Result<Verdict> {
+    fn verify(&self, _: u32, stream: &Stream) -> Result<CandidateVerdict> {
         let Checked { data, shape, rank } = self.checked;
         let (result, stretches) = (self.operands.read(stream)?, shape.stretches(rank));
         let wrong = match &self.judged {
@@ -207,6 +212,6 @@ impl<'a, T: Summand> Candidate<'a> for Contestant<'a, T> {
             Judged::Rounded => data.count_far(&result, &stretches),
             Judged::Codec(bounds) => data.count_beyond(bounds, &result, [rank, shape.ranks]),
         };
-        Ok(Verdict { wrong, checksum: checksum(&result) })
+        Ok(CandidateVerdict { wrong, checksum: checksum(&result) })
     }
 }

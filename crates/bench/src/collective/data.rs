@@ -8,12 +8,12 @@ use reference::bounds::{Bounds, GROUP};
 use reference::element::Summand;
 
 /// The data of all ranks for one size, made without the libraries that are measured.
-pub(crate) struct Data<T> {
+pub(crate) struct CollectiveData<T> {
     ranks: Vec<Pattern<T>>,
     elems: usize,
 }
 
-impl<T: Summand> Data<T> {
+impl<T: Summand> CollectiveData<T> {
     pub(crate) fn new(seed: u64, elems: usize, ranks: usize) -> Self {
         let of_rank = |rank: usize| Pattern::new((seed, elems, rank), elems, T::draw);
         Self { ranks: (0..ranks).map(of_rank).collect(), elems }

@@ -2,24 +2,27 @@
 
 use symmetra::{Algorithm, Communicator, DeviceBuffer, Element, Operand, Reduction, SymmetricBuffer};
 
-use super::candidate::{Checked, Contestant, How, Judged, With, ours};
-use super::data::Data;
+use super::candidate::{Checked, Contestant, Judged, OwnMeans, With, ours};
+use super::data::CollectiveData;
 use super::{CollectiveRace, OURS};
-use crate::race::Bench;
-use harness::buffer::Buffer;
-use harness::collective::Collective;
+use crate::race::RaceRank;
+use harness::buffer::TestBuffer;
+use harness::collective::CollectiveCommand;
 use harness::comparison::competitor::Competitor;
 use harness::comparison::nccl::{Nccl, Windows};
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::nvshmem::Heap;
 use reference::bounds::Bounds;
 use reference::element::Summand;
 
 /// The algorithm or the transport of our first candidate.
-pub(super) type Notes = String;
+pub(super) type CollectiveNotes = String;
 
 impl CollectiveRace {
-    pub(super) fn measure_as<T: Summand>(&self, bench: &mut Bench<'_, '_, Notes>) -> Result<(), Failure> {
+    pub(super) fn measure_as<T: Summand>(
+        &self,
+        bench: &mut RaceRank<'_, '_, CollectiveNotes>,
+    ) -> Result<(), CommandFailure> {
         let communicator = bench.communicator;
         let windows = self.windows(bench.nccl, communicator)?;
         let plain = self.plain::<T>(communicator)?;
@@ -32,15 +35,15 @@ impl CollectiveRace {
                 Some(heap) => Some([heap.buffer::<T>(elems)?, heap.buffer::<T>(shape.output_elems())?]),
                 None => None,
             };
-            let data = Data::<T>::new(self.pace.seed, elems, self.pace.ranks);
+            let data = CollectiveData::<T>::new(self.pace.seed, elems, self.pace.ranks);
             let checked = Checked { data: &data, shape, rank: communicator.rank() };
-            let kernels = How::Kernels(self.algorithm.into());
+            let kernels = OwnMeans::Kernels(self.algorithm.into());
             let own =
                 |name, how, judged| self.own_candidate(communicator, (name, how, judged), [&input, &output], checked);
             let mut candidates = vec![own(OURS, kernels, self.judged(communicator, elems, &[true]))];
             for with in self.with.iter().copied() {
                 candidates.push(match (with, &of_shmem) {
-                    (With::CopyEngine, _) => own(with.name(), How::CopyEngine, Judged::Exact),
+                    (With::CopyEngine, _) => own(with.name(), OwnMeans::CopyEngine, Judged::Exact),
                     (With::Plain, _) => {
                         let judged = self.judged(communicator, elems, &[true, false]);
                         self.own_candidate(communicator, (with.name(), kernels, judged), plain.each_ref(), checked)
@@ -50,7 +53,7 @@ impl CollectiveRace {
                         self.own_candidate(communicator, (with.name(), kernels, judged), operands.each_ref(), checked)
                     }
                     (With::Nvshmem, None) => continue,
-                    (coded, _) => own(with.name(), How::Kernels(coded.codec().into()), self.judged_coded(coded)),
+                    (coded, _) => own(with.name(), OwnMeans::Kernels(coded.codec().into()), self.judged_coded(coded)),
                 });
             }
             for (competitor, nccl) in self.pace.competitors.iter().zip(bench.nccl.into_iter().cycle()) {
@@ -69,7 +72,7 @@ impl CollectiveRace {
             }
             let larger_bytes = self.larger_bytes(elems);
             let algorithm = match self.collective {
-                Collective::AllReduce => self.algorithm(communicator, true, larger_bytes).to_string(),
+                CollectiveCommand::AllReduce => self.algorithm(communicator, true, larger_bytes).to_string(),
                 _ => shape.transport(communicator, T::DTYPE),
             };
             bench.run(size, bench.operations(larger_bytes), &candidates, &algorithm)?;
@@ -77,17 +80,17 @@ impl CollectiveRace {
         shmem.map_or(Ok(()), |heap| heap.close())
     }
 
-    fn windows(&self, nccl: Option<&Nccl>, communicator: &Communicator) -> Result<Option<Windows>, Failure> {
+    fn windows(&self, nccl: Option<&Nccl>, communicator: &Communicator) -> Result<Option<Windows>, CommandFailure> {
         let nccl = nccl.filter(|_| self.pace.competitors.contains(&Competitor::NcclSymmetric));
         let windows = nccl.map(|nccl| nccl.windows(communicator, self.largest_bytes() as usize));
         Ok(windows.transpose()?)
     }
 
     /// A candidate of this library on these operands.
-    fn own_candidate<'a, T: Summand, B: Buffer<T>>(
+    fn own_candidate<'a, T: Summand, B: TestBuffer<T>>(
         &self,
         communicator: &'a Communicator,
-        (name, how, judged): (&'static str, How, Judged),
+        (name, how, judged): (&'static str, OwnMeans, Judged),
         operands: [&'a B; 2],
         checked: Checked<'a, T>,
     ) -> Contestant<'a, T>
@@ -116,7 +119,7 @@ impl CollectiveRace {
             let algorithm = self.algorithm(communicator, *direct, self.bytes(elems));
             algorithm.is_exact(self.dtype, communicator.world_size())
         };
-        match self.collective != Collective::AllReduce || direct.iter().all(exact) {
+        match self.collective != CollectiveCommand::AllReduce || direct.iter().all(exact) {
             true => Judged::Exact,
             false => Judged::Rounded,
         }

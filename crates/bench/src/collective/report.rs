@@ -6,23 +6,23 @@ use harness::with_element;
 use serde::Serialize;
 
 use super::candidate::With;
-use super::rank::Notes;
+use super::rank::CollectiveNotes;
 use super::{CollectiveRace, OURS};
-use crate::limits::Line;
+use crate::limits::LimitLine;
 use crate::pace::Pace;
 use crate::plot::{FASTER, HIGHER, Panel, Points};
-use crate::race::{Bench, Combined, Outcome, Race};
-use crate::report::Report;
+use crate::race::{Combined, Race, RaceRank, SizeOutcome};
+use crate::report::RaceReport;
 use harness::bytes;
 use harness::columns::Column;
 use harness::comparison::turns::Mode;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::nvshmem;
 use harness::statistics::{busbw_gbps, ratio};
 
 /// One size.
 #[derive(Debug, Serialize)]
-pub(crate) struct Fields {
+pub(crate) struct CollectiveFields {
     /// Bytes of a rank's input.
     bytes: u64,
     algorithm: String,
@@ -33,29 +33,29 @@ pub(crate) struct Fields {
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Settings {
+pub(crate) struct CollectiveSettings {
     collective: &'static str,
     op: &'static str,
     dtype: &'static str,
 }
 
-type SizeRow = Outcome<Fields>;
+type CollectiveSizes = SizeOutcome<CollectiveFields>;
 
 impl Race for CollectiveRace {
     const NAME: &'static str = "race";
     const ON_OUR_BUFFERS: bool = false;
     const WITH_FLOOR: bool = true;
-    type Notes = Notes;
-    type Settings = Settings;
-    type Row = SizeRow;
+    type Notes = CollectiveNotes;
+    type Settings = CollectiveSettings;
+    type Row = CollectiveSizes;
 
     fn pace(&self) -> &Pace {
         &self.pace
     }
 
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> CollectiveSettings {
         let op = if self.collective.reduces() { "sum" } else { "" };
-        Settings { collective: self.collective.name(), op, dtype: self.dtype.name() }
+        CollectiveSettings { collective: self.collective.name(), op, dtype: self.dtype.name() }
     }
 
     fn about(&self) -> String {
@@ -79,7 +79,7 @@ impl Race for CollectiveRace {
         self.sizes_elems.iter().map(|elems| format!("{} bytes", self.bytes(*elems))).collect()
     }
 
-    fn measure(&self, bench: &mut Bench<'_, '_, Notes>) -> Result<(), Failure> {
+    fn measure(&self, bench: &mut RaceRank<'_, '_, CollectiveNotes>) -> Result<(), CommandFailure> {
         if self.workspace_bytes() > 0 {
             bench.communicator.reserve_workspace(self.workspace_bytes() as usize)?;
         }
@@ -90,14 +90,14 @@ impl Race for CollectiveRace {
         if self.collective.equalises() { self.own() } else { Vec::new() }
     }
 
-    fn rows(&self, size: usize, combined: Combined<Notes>) -> Vec<SizeRow> {
+    fn rows(&self, size: usize, combined: Combined<CollectiveNotes>) -> Vec<CollectiveSizes> {
         let elems = self.sizes_elems[size];
         let factor = self.collective.bus_factor(self.pace.ranks);
         let busbw = |us: f64| busbw_gbps(self.larger_bytes(elems), factor, us);
         let ours = combined.time_us.get(OURS).copied().unwrap_or(0.0);
         let coded = |name: &&'static str| Some((*name, ratio(*combined.time_us.get(*name)?, &[ours])?));
         let ratio = combined.ratio(OURS, &self.pace.peers());
-        let fields = Fields {
+        let fields = CollectiveFields {
             bytes: self.bytes(elems),
             algorithm: combined.notes.clone(),
             busbw_gbps: combined.time_us.iter().map(|(name, us)| (name.clone(), busbw(*us))).collect(),
@@ -106,35 +106,39 @@ impl Race for CollectiveRace {
         vec![combined.outcome(fields, ratio)]
     }
 
-    fn columns(&self) -> Vec<Column<SizeRow>> {
+    fn columns(&self) -> Vec<Column<CollectiveSizes>> {
         let candidates = self.candidates();
         let mut columns = vec![
-            Column::count("bytes", |row: &SizeRow| row.fields.bytes),
-            Outcome::mode(),
-            Column::text("algorithm", |row: &SizeRow| row.fields.algorithm.clone()),
+            Column::count("bytes", |row: &CollectiveSizes| row.fields.bytes),
+            SizeOutcome::mode(),
+            Column::text("algorithm", |row: &CollectiveSizes| row.fields.algorithm.clone()),
         ];
-        columns.extend(Outcome::times(&candidates));
-        columns.push(Outcome::ratio());
+        columns.extend(SizeOutcome::times(&candidates));
+        columns.push(SizeOutcome::ratio());
         columns.extend(self.coded().into_iter().map(|name| {
-            Column::number(format!("{name} ratio"), 2, move |row: &SizeRow| row.fields.codec_ratio.get(name).copied())
+            Column::number(format!("{name} ratio"), 2, move |row: &CollectiveSizes| {
+                row.fields.codec_ratio.get(name).copied()
+            })
         }));
         if self.pace.modes.contains(&Mode::Eager) {
             columns.extend(candidates.into_iter().map(|name| {
-                Column::number(format!("{name} host us"), 2, move |row: &SizeRow| {
+                Column::number(format!("{name} host us"), 2, move |row: &CollectiveSizes| {
                     row.host_us.get(name).copied().filter(|_| row.mode == Mode::Eager)
                 })
             }));
         }
         columns.extend(self.own().into_iter().map(|name| {
             let heading = if name == OURS { "busbw" } else { name };
-            Column::number(format!("{heading} GB/s"), 2, move |row: &SizeRow| row.fields.busbw_gbps.get(name).copied())
+            Column::number(format!("{heading} GB/s"), 2, move |row: &CollectiveSizes| {
+                row.fields.busbw_gbps.get(name).copied()
+            })
         }));
-        columns.push(Outcome::wrong());
+        columns.push(SizeOutcome::wrong());
         columns
     }
 
     /// Time and bus bandwidth, with the floor.
-    fn panels(report: &Report<Settings, SizeRow>) -> Option<[Panel; 2]> {
+    fn panels(report: &RaceReport<CollectiveSettings, CollectiveSizes>) -> Option<[Panel; 2]> {
         let panel = |title: String, unit, curves, levels| Panel {
             title,
             over: "input of a rank",
@@ -143,7 +147,7 @@ impl Race for CollectiveRace {
             curves,
             levels,
         };
-        let Settings { collective, dtype, .. } = report.settings;
+        let CollectiveSettings { collective, dtype, .. } = report.settings;
         let title = format!("{collective}, {dtype}, {} ranks on {}: time", report.ran.ranks, report.ran.device);
         let times = curves(report, |row| &row.time_us);
         let levels = levels(report, |line| line.time_us.filter(|_| line.gbps.is_none()));
@@ -157,8 +161,8 @@ impl Race for CollectiveRace {
 
 /// A curve for each candidate in each mode.
 fn curves(
-    report: &Report<Settings, SizeRow>,
-    values: impl Fn(&SizeRow) -> &BTreeMap<String, f64>,
+    report: &RaceReport<CollectiveSettings, CollectiveSizes>,
+    values: impl Fn(&CollectiveSizes) -> &BTreeMap<String, f64>,
 ) -> Vec<(String, Points)> {
     let mut curves = Vec::new();
     for (mode, suffix) in [(Mode::Graph, ""), (Mode::Eager, ", eager")] {
@@ -174,7 +178,10 @@ fn curves(
     curves
 }
 
-fn levels(report: &Report<Settings, SizeRow>, value: impl Fn(&Line) -> Option<f64>) -> Vec<(String, f64)> {
-    let level = |line: &Line| Some((line.name.to_owned(), value(line).filter(|level| *level > 0.0)?));
+fn levels(
+    report: &RaceReport<CollectiveSettings, CollectiveSizes>,
+    value: impl Fn(&LimitLine) -> Option<f64>,
+) -> Vec<(String, f64)> {
+    let level = |line: &LimitLine| Some((line.name.to_owned(), value(line).filter(|level| *level > 0.0)?));
     report.floor.iter().filter_map(level).collect()
 }

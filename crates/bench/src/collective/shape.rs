@@ -3,18 +3,18 @@
 use symmetra::op::{Case, Size, Stretch};
 use symmetra::{Communicator, Dtype};
 
-use harness::collective::Collective;
+use harness::collective::CollectiveCommand;
 use harness::comparison::ROOT;
 
 /// A collective whose input has `elems` elements on every rank.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
-    pub(crate) collective: Collective,
+pub(crate) struct CollectiveShape {
+    pub(crate) collective: CollectiveCommand,
     pub(crate) elems: usize,
     pub(crate) ranks: usize,
 }
 
-impl Shape {
+impl CollectiveShape {
     /// The elements that a rank sends to each other rank, or keeps of an operand with a part for every rank.
     fn part_elems(self) -> usize {
         self.elems / self.ranks
@@ -22,8 +22,8 @@ impl Shape {
 
     pub(crate) fn output_elems(self) -> usize {
         match self.collective {
-            Collective::AllGather => self.elems * self.ranks,
-            Collective::ReduceScatter => self.part_elems(),
+            CollectiveCommand::AllGather => self.elems * self.ranks,
+            CollectiveCommand::ReduceScatter => self.part_elems(),
             _ => self.elems,
         }
     }
@@ -42,13 +42,13 @@ impl Shape {
 
     /// Whether the output of a rank is its input.
     pub(crate) fn gives_output(self, rank: usize) -> bool {
-        self.collective == Collective::Broadcast && rank == ROOT
+        self.collective == CollectiveCommand::Broadcast && rank == ROOT
     }
 
     /// The transport of a collective other than an all-reduce.
     pub(crate) fn transport(self, communicator: &Communicator, dtype: Dtype) -> String {
         let elems = match self.collective {
-            Collective::ReduceScatter | Collective::AllToAll => self.part_elems(),
+            CollectiveCommand::ReduceScatter | CollectiveCommand::AllToAll => self.part_elems(),
             _ => self.elems,
         };
         let ranges = self.collective.explain(communicator, dtype, true);

@@ -5,31 +5,31 @@ use serde::{Deserialize, Serialize};
 use symmetra::{Capture, Communicator, DeviceKind, Stream, SymmetricBuffer};
 
 use harness::comparison::turns::Turns;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::statistics::{median, slowest};
 
-use crate::limits::Line;
+use crate::limits::LimitLine;
 
 /// Lines of a chain of loads: more than one launch loads, so that no load hits a line that an earlier load fetched.
 const LINES: usize = 2048;
 
 /// A measured operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum HeapOperation {
     Load,
     Add,
     Message,
     Put,
 }
 
-const QUANTITIES: [(&str, Kind); 4] = [
-    ("kernel: dependent load from the next rank", Kind::Load),
-    ("kernel: dependent fetch_add to the next rank", Kind::Add),
-    ("kernel: put_signal of 16 bytes, one way", Kind::Message),
-    ("kernel: put to the next rank, 8 blocks", Kind::Put),
+const QUANTITIES: [(&str, HeapOperation); 4] = [
+    ("kernel: dependent load from the next rank", HeapOperation::Load),
+    ("kernel: dependent fetch_add to the next rank", HeapOperation::Add),
+    ("kernel: put_signal of 16 bytes, one way", HeapOperation::Message),
+    ("kernel: put to the next rank, 8 blocks", HeapOperation::Put),
 ];
 
-impl Kind {
+impl HeapOperation {
     /// Launches of the kernel in one graph.
     fn operations(self, device: DeviceKind) -> u32 {
         match (self, device) {
@@ -67,7 +67,7 @@ pub(crate) struct Measured {
 }
 
 /// The random data of a rank: every rank can compute the data of all ranks.
-struct Drawn {
+struct HeapData {
     /// A word for every line: its lowest bits are the number of the next line, in one circle through all lines.
     chain: Vec<u64>,
     /// The first word of a chain.
@@ -77,7 +77,7 @@ struct Drawn {
     messages: [u64; Communicator::PROBE_SLOT_WORDS],
 }
 
-impl Drawn {
+impl HeapData {
     fn new(seed: u64, rank: usize) -> Self {
         let mut random = generator(seed, rank);
         let mut order: Vec<usize> = (0..LINES).collect();
@@ -166,7 +166,7 @@ pub(super) fn measure(
     turns: &Turns<'_>,
     bytes: u64,
     seed: u64,
-) -> Result<Vec<Measured>, Failure> {
+) -> Result<Vec<Measured>, CommandFailure> {
     let symmetric = |words: usize| communicator.symmetric::<u64>(words);
     let (chain, word) = (symmetric(LINES * Communicator::PROBE_LINE_WORDS)?, symmetric(1)?);
     let slots = [symmetric(Communicator::PROBE_SLOT_WORDS)?, symmetric(Communicator::PROBE_SLOT_WORDS)?];
@@ -200,8 +200,8 @@ impl<'a> Probes<'a> {
         Some(self.communicator.rank() ^ 1).filter(|partner| *partner < self.communicator.world_size())
     }
 
-    fn measure(&self, kind: Kind, turns: &Turns<'_>) -> Result<Measured, Failure> {
-        if kind == Kind::Add && !self.communicator.has_native_atomics() {
+    fn measure(&self, kind: HeapOperation, turns: &Turns<'_>) -> Result<Measured, CommandFailure> {
+        if kind == HeapOperation::Add && !self.communicator.has_native_atomics() {
             let why = "links between the devices have no atomics".to_owned();
             return Ok(Measured { times_us: Vec::new(), wrong: 0, skipped: Some(why) });
         }
@@ -218,23 +218,23 @@ impl<'a> Probes<'a> {
         Ok(Measured { times_us, wrong, skipped: None })
     }
 
-    fn prepare(&self, kind: Kind, stream: &Stream) -> symmetra::Result<()> {
-        let own = Drawn::new(self.seed, self.communicator.rank());
+    fn prepare(&self, kind: HeapOperation, stream: &Stream) -> symmetra::Result<()> {
+        let own = HeapData::new(self.seed, self.communicator.rank());
         self.found.write(&[own.start, 0], stream)?;
         match kind {
-            Kind::Load => {
+            HeapOperation::Load => {
                 let mut words = vec![0; self.chain.len()];
                 for (line, word) in own.chain.iter().enumerate() {
                     words[line * Communicator::PROBE_LINE_WORDS] = *word;
                 }
                 self.chain.write(&words, stream)
             }
-            Kind::Add => self.word.write(&[own.word], stream),
-            Kind::Message => {
+            HeapOperation::Add => self.word.write(&[own.word], stream),
+            HeapOperation::Message => {
                 self.slots[0].write(&own.messages, stream)?;
                 self.slots[1].write(&own.messages.map(|word| !word), stream)
             }
-            Kind::Put => {
+            HeapOperation::Put => {
                 let [from, to] = self.copies;
                 let words = sent(self.seed, self.communicator.rank(), from.len());
                 from.write(&words, stream)?;
@@ -243,38 +243,40 @@ impl<'a> Probes<'a> {
         }
     }
 
-    fn record(&self, kind: Kind, capture: &Capture<'_, 'a>) -> symmetra::Result<()> {
+    fn record(&self, kind: HeapOperation, capture: &Capture<'_, 'a>) -> symmetra::Result<()> {
         let communicator = self.communicator;
         let rounds = kind.rounds(communicator.device().kind());
         match kind {
-            Kind::Load => communicator.probe_loads(self.chain, self.found, self.next(), rounds, capture),
-            Kind::Add => communicator.probe_additions(self.word, self.found, self.next(), rounds, capture),
-            Kind::Message => match self.partner() {
-                Some(partner) => communicator.probe_messages(self.slots, self.found, partner, rounds, capture),
+            HeapOperation::Load => communicator.probe_loads(self.chain, self.found, self.next(), rounds, capture),
+            HeapOperation::Add => communicator.probe_additions(self.word, self.found, self.next(), rounds, capture),
+            HeapOperation::Message => match self.partner() {
+                Some(partner) => {
+                    communicator.probe_messages(self.slots[0], self.slots[1], self.found, partner, rounds, capture)
+                }
                 None => communicator.probe_launches(1, 32, 1, capture),
             },
-            Kind::Put => communicator.probe_put(self.copies[0], self.copies[1], self.next(), capture),
+            HeapOperation::Put => communicator.probe_put(self.copies[0], self.copies[1], self.next(), capture),
         }
     }
 
     /// How many words differ from the expected words after `launches` launches of the kernel.
-    fn count_wrong(&self, kind: Kind, launches: u32, stream: &Stream) -> symmetra::Result<u64> {
-        let drawn = |rank: usize| Drawn::new(self.seed, rank);
+    fn count_wrong(&self, kind: HeapOperation, launches: u32, stream: &Stream) -> symmetra::Result<u64> {
+        let drawn = |rank: usize| HeapData::new(self.seed, rank);
         let rounds = kind.rounds(self.communicator.device().kind());
         let (own, count) = (drawn(self.communicator.rank()), u64::from(launches) * u64::from(rounds));
         let found = self.found.read(stream)?;
         match kind {
-            Kind::Load => Ok(unequal(&found, &loaded(own.start, &drawn(self.next()).chain, count))),
-            Kind::Add => {
+            HeapOperation::Load => Ok(unequal(&found, &loaded(own.start, &drawn(self.next()).chain, count))),
+            HeapOperation::Add => {
                 let (expected, _) = added(own.start, drawn(self.next()).word, count);
                 let (_, left) = added(drawn(self.previous()).start, own.word, count);
                 Ok(unequal(&found, &expected) + unequal(&self.word.read(stream)?, &[left]))
             }
-            Kind::Message => {
+            HeapOperation::Message => {
                 let come = self.partner().map_or(0, |partner| received(drawn(partner).messages, launches, rounds));
                 Ok(unequal(&found, &[own.start, come]))
             }
-            Kind::Put => {
+            HeapOperation::Put => {
                 let to = self.copies[1];
                 Ok(unequal(&to.read(stream)?, &sent(self.seed, self.previous(), to.len())))
             }
@@ -283,15 +285,16 @@ impl<'a> Probes<'a> {
 }
 
 /// Combines the measurements of all ranks. Copies are of `bytes`.
-pub(super) fn lines(ranks: &[&[Measured]], bytes: u64) -> Vec<Line> {
-    let line = |(number, (name, kind)): (usize, &(&'static str, Kind))| {
+pub(super) fn lines(ranks: &[&[Measured]], bytes: u64) -> Vec<LimitLine> {
+    let line = |(number, (name, kind)): (usize, &(&'static str, HeapOperation))| {
         let measured = || ranks.iter().filter_map(|rank| rank.get(number));
         let skipped = measured().find_map(|one| one.skipped.clone());
         let time_us = median(slowest(measured().map(|one| one.times_us.as_slice())));
         let time_us = skipped.is_none().then_some(time_us);
-        let gbps = time_us.filter(|time| *kind == Kind::Put && *time > 0.0).map(|time| bytes as f64 / time / 1e3);
+        let gbps =
+            time_us.filter(|time| *kind == HeapOperation::Put && *time > 0.0).map(|time| bytes as f64 / time / 1e3);
         let wrong = skipped.is_none().then(|| measured().map(|one| one.wrong).sum());
-        Line { name, time_us, gbps, wrong, skipped }
+        LimitLine { name, time_us, gbps, wrong, skipped }
     };
     QUANTITIES.iter().enumerate().map(line).collect()
 }

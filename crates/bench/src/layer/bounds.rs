@@ -2,7 +2,7 @@
 
 use symmetra::half::bf16;
 
-use reference::element::Wide;
+use reference::element::WideElement;
 
 /// A sum of products in double precision, and the sum of their magnitudes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]

@@ -3,15 +3,15 @@
 use symmetra::{AnyQueue, Stream};
 
 use super::check::Check;
-use super::operands::{Inputs, Operands};
-use super::sides::Side;
-use harness::comparison::candidate::{Candidate, Verdict};
+use super::operands::{LayerInputs, LayerOperands};
+use super::sides::LayerSide;
+use harness::comparison::candidate::{Candidate, CandidateVerdict};
 
 /// A candidate, its operands, and their expected contents. An operation is a layer.
 pub(super) struct LayerCandidate<'s> {
-    pub(super) side: Side<'s>,
-    pub(super) operands: &'s Operands,
-    pub(super) inputs: &'s Inputs,
+    pub(super) side: LayerSide<'s>,
+    pub(super) operands: &'s LayerOperands,
+    pub(super) inputs: &'s LayerInputs,
     pub(super) check: &'s Check<'s>,
 }
 
@@ -29,7 +29,7 @@ impl<'s> Candidate<'s> for LayerCandidate<'s> {
     }
 
     /// Candidates may add in different orders, so the bits are not comparable.
-    fn verify(&self, _: u32, stream: &Stream) -> symmetra::Result<Verdict> {
-        Ok(Verdict { wrong: self.check.wrong(&self.side, stream)?, checksum: 0 })
+    fn verify(&self, _: u32, stream: &Stream) -> symmetra::Result<CandidateVerdict> {
+        Ok(CandidateVerdict { wrong: self.check.wrong(&self.side, stream)?, checksum: 0 })
     }
 }

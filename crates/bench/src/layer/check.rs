@@ -9,9 +9,9 @@ use symmetra::{Communicator, Ref, Stream};
 
 use super::NORM;
 use super::bounds::{Dot, far, is_sum, unlike};
-use super::operands::Operands;
+use super::operands::LayerOperands;
 use super::shape::Half;
-use super::sides::Side;
+use super::sides::LayerSide;
 use super::weights::Drawn;
 use crate::pattern::Pattern;
 use reference::found;
@@ -31,7 +31,7 @@ struct Ends {
 /// The reference of all candidates, for one number of tokens.
 pub(super) struct Check<'a> {
     communicator: &'a Communicator,
-    operands: &'a Operands,
+    operands: &'a LayerOperands,
     drawn: Drawn,
     halves: usize,
     /// The right factors of the last layer.
@@ -43,7 +43,7 @@ pub(super) struct Check<'a> {
 }
 
 impl<'a> Check<'a> {
-    pub(super) fn new(communicator: &'a Communicator, operands: &'a Operands, drawn: Drawn, layers: u32) -> Self {
+    pub(super) fn new(communicator: &'a Communicator, operands: &'a LayerOperands, drawn: Drawn, layers: u32) -> Self {
         let halves = 2 * layers as usize;
         let mut random = fastrand::Rng::with_seed(drawn.seed ^ operands.tokens as u64);
         let (tokens, strata) = (operands.tokens, operands.tokens.min(SAMPLES));
@@ -61,7 +61,7 @@ impl<'a> Check<'a> {
     }
 
     /// How many elements are wrong after all layers. Collective; blocks.
-    pub(super) fn wrong(&self, side: &Side<'_>, stream: &Stream) -> symmetra::Result<u64> {
+    pub(super) fn wrong(&self, side: &LayerSide<'_>, stream: &Stream) -> symmetra::Result<u64> {
         let mut wrong = 0;
         for number in self.halves - 2..self.halves {
             wrong += self.wrong_in_half(side, number, stream)?;
@@ -69,7 +69,7 @@ impl<'a> Check<'a> {
         Ok(wrong + self.wrong_ends(side, stream)?)
     }
 
-    fn wrong_in_half(&self, side: &Side<'_>, number: usize, stream: &Stream) -> symmetra::Result<u64> {
+    fn wrong_in_half(&self, side: &LayerSide<'_>, number: usize, stream: &Stream) -> symmetra::Result<u64> {
         let (operands, Half { first, second }) = (self.operands, self.drawn.half(number));
         let [firsts, seconds] = &self.factors[number % 2];
         let mut random = fastrand::Rng::with_seed(self.drawn.seed ^ number as u64);
@@ -113,7 +113,7 @@ impl<'a> Check<'a> {
     }
 
     /// Compares all final rows with those of the first candidate.
-    fn wrong_ends(&self, side: &Side<'_>, stream: &Stream) -> symmetra::Result<u64> {
+    fn wrong_ends(&self, side: &LayerSide<'_>, stream: &Stream) -> symmetra::Result<u64> {
         let (state, hidden) = (self.halves, self.operands.hidden);
         let ends = Ends {
             kept: side.kept.clone(),

@@ -7,16 +7,16 @@ use symmetra::{Communicator, DeviceBuffer, Ref, Stream, SymmetricBuffer, Symmetr
 
 use super::LayerRace;
 use super::weights::spread;
-use crate::collective::data::Data;
+use crate::collective::data::CollectiveData;
 use crate::pattern::Pattern;
-use harness::comparison::work::Part;
+use harness::comparison::work::BufferPart;
 
 /// How many states of the rows are kept. A state is the rows before or after a half of a layer. At the end the three
 /// states of the last layer are kept, so that each step of this layer can be compared with its definition.
 pub(super) const STATES: usize = 3;
 
 /// The activations of a rank. A row is at its place among all rows.
-pub(super) struct Operands {
+pub(super) struct LayerOperands {
     pub(super) tokens: usize,
     pub(super) hidden: usize,
     /// The rows of this rank's share, where ranks have equal shares.
@@ -32,7 +32,7 @@ pub(super) struct Operands {
     sum: SymmetricBuffer<bf16>,
 }
 
-impl Operands {
+impl LayerOperands {
     pub(super) fn new(race: &LayerRace, communicator: &Communicator, tokens: usize) -> symmetra::Result<Self> {
         let (hidden, device) = (race.shape.hidden, communicator.device());
         let elems = tokens * hidden;
@@ -71,16 +71,16 @@ impl Operands {
         self.normed[state % STATES].slice(self.elems(rows))
     }
 
-    pub(super) fn normed_part(&self, state: usize, rows: &Range<usize>) -> Part<'_, bf16> {
-        Part { buffer: &self.normed[state % STATES], elems: self.elems(rows) }
+    pub(super) fn normed_part(&self, state: usize, rows: &Range<usize>) -> BufferPart<'_, bf16> {
+        BufferPart { buffer: &self.normed[state % STATES], elems: self.elems(rows) }
     }
 
     pub(super) fn sum(&self, rows: &Range<usize>) -> symmetra::Result<SymmetricSlice<'_, bf16>> {
         self.sum.slice(self.elems(rows))
     }
 
-    pub(super) fn sum_part(&self, rows: &Range<usize>) -> Part<'_, bf16> {
-        Part { buffer: &self.sum, elems: self.elems(rows) }
+    pub(super) fn sum_part(&self, rows: &Range<usize>) -> BufferPart<'_, bf16> {
+        BufferPart { buffer: &self.sum, elems: self.elems(rows) }
     }
 
     pub(super) fn partial(&self) -> symmetra::Result<SymmetricSlice<'_, bf16>> {
@@ -91,8 +91,8 @@ impl Operands {
         self.partial.borrow()
     }
 
-    pub(super) fn partial_part(&self) -> Part<'_, bf16> {
-        Part { buffer: &self.partial, elems: 0..self.partial.len() }
+    pub(super) fn partial_part(&self) -> BufferPart<'_, bf16> {
+        BufferPart { buffer: &self.partial, elems: 0..self.partial.len() }
     }
 
     /// The first elements of a half's first GEMM result.
@@ -104,11 +104,11 @@ impl Operands {
     /// a value that no result has elsewhere. Blocks until all is written.
     pub(super) fn write(
         &self,
-        inputs: &Inputs,
+        inputs: &LayerInputs,
         [normed, at]: [&Range<usize>; 2],
         stream: &Stream,
     ) -> symmetra::Result<()> {
-        let poison = |elems| Data::<bf16>::poison(elems);
+        let poison = |elems| CollectiveData::<bf16>::poison(elems);
         for state in 0..STATES {
             self.x[state].write(&poison(self.x[state].len()), stream)?;
             self.normed[state].write(&poison(self.normed[state].len()), stream)?;
@@ -128,12 +128,12 @@ impl Operands {
 }
 
 /// The inputs of the first layer, equal on all ranks.
-pub(super) struct Inputs {
+pub(super) struct LayerInputs {
     x: Pattern<bf16>,
     normed: Pattern<bf16>,
 }
 
-impl Inputs {
+impl LayerInputs {
     pub(super) fn new(seed: u64, elems: usize) -> Self {
         // A variance of 1.
         let of = |what: &str| spread((seed, what, elems), elems, [0.0, 3f32.sqrt()]);

@@ -10,19 +10,19 @@ use symmetra::{Communicator, Error, fused};
 use super::LayerRace;
 use super::candidate::LayerCandidate;
 use super::check::Check;
-use super::operands::{Inputs, Operands};
+use super::operands::{LayerInputs, LayerOperands};
 use super::shape::{Half, PRODUCTS};
-use super::sides::{Plans, Round};
-use super::way::{PeerWay, Way};
+use super::sides::{LayerRound, Plans};
+use super::way::{LayerWay, PeerWay};
 use super::weights::{Drawn, weights};
-use crate::race::Bench;
+use crate::race::RaceRank;
 use harness::alone::alone;
 use harness::buffer::BUFFER_BYTES;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 
 /// How the candidates of a number of tokens run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Notes {
+pub(crate) struct LayerNotes {
     /// How each plan of a candidate runs, by GEMM.
     pub(super) plans: BTreeMap<String, BTreeMap<String, String>>,
     /// Why a candidate does not run.
@@ -34,18 +34,18 @@ impl LayerRace {
         self.tokens.iter().map(|tokens| self.heap_bytes_of(*tokens)).sum::<u64>() + 4 * BUFFER_BYTES
     }
 
-    pub(super) fn measure_all(&self, bench: &mut Bench<'_, '_, Notes>) -> Result<(), Failure> {
+    pub(super) fn measure_all(&self, bench: &mut RaceRank<'_, '_, LayerNotes>) -> Result<(), CommandFailure> {
         let (communicator, ranks, seed) = (bench.communicator, self.pace.ranks, self.pace.seed);
         let alone = alone(communicator)?;
         let multiplier = Multiplier::new(communicator.device())?;
         let drawn = Drawn { seed, shape: self.shape, rank: communicator.rank(), ranks };
         let weights = weights(drawn, self.layers, communicator, bench.stream())?;
         for (size, tokens) in self.tokens.iter().copied().enumerate() {
-            let operands = Operands::new(self, communicator, tokens)?;
-            let inputs = Inputs::new(seed, tokens * self.shape.hidden);
-            let mut notes = Notes::default();
+            let operands = LayerOperands::new(self, communicator, tokens)?;
+            let inputs = LayerInputs::new(seed, tokens * self.shape.hidden);
+            let mut notes = LayerNotes::default();
             let plans = self.plans(communicator, &operands, &mut notes.missing)?;
-            let round = Round {
+            let round = LayerRound {
                 communicator,
                 alone: &alone,
                 multiplier: &multiplier,
@@ -78,9 +78,9 @@ impl LayerRace {
     fn plans(
         &self,
         communicator: &Communicator,
-        operands: &Operands,
+        operands: &LayerOperands,
         missing: &mut BTreeMap<String, String>,
-    ) -> Result<BTreeMap<&'static str, Plans>, Failure> {
+    ) -> Result<BTreeMap<&'static str, Plans>, CommandFailure> {
         let mut all = BTreeMap::new();
         for way in self.ways.iter().copied() {
             if way.shares() && operands.own.is_none() {
@@ -114,7 +114,7 @@ impl LayerRace {
     }
 
     /// 0 if plans need equal shares and the ranks have none: then there are no plans.
-    fn plan_bytes(&self, tokens: usize, way: Way, options: &FusedOptions) -> u64 {
+    fn plan_bytes(&self, tokens: usize, way: LayerWay, options: &FusedOptions) -> u64 {
         let of = |Half { first, second }: &Half| {
             if !way.shares() {
                 return MatmulAllReduce::heap_bytes(self.pace.ranks, &[tokens, second.inner], second, options)
@@ -130,7 +130,7 @@ impl LayerRace {
 }
 
 /// The settings of the plans of a strategy, if it has plans.
-fn options(way: Way) -> Option<FusedOptions> {
+fn options(way: LayerWay) -> Option<FusedOptions> {
     let mut options = FusedOptions::default();
     options.way = way.plans()?;
     Some(options)

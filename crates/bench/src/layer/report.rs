@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::LayerRace;
-use super::rank::Notes;
-use super::shape::Shape;
+use super::rank::LayerNotes;
+use super::shape::LayerShape;
 use super::way::PeerWay;
 use crate::pace::Pace;
-use crate::race::{Bench, Combined, Outcome, Race, of_tokens};
+use crate::race::{Combined, Race, RaceRank, SizeOutcome, of_tokens};
 use harness::columns::Column;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::statistics::ratio;
 
 /// One number of tokens. Times are for one layer.
 #[derive(Debug, Serialize)]
-pub(crate) struct Fields {
+pub(crate) struct LayerFields {
     tokens: usize,
     /// Our fastest strategy.
     best: String,
@@ -29,14 +29,14 @@ pub(crate) struct Fields {
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Settings {
+pub(crate) struct LayerSettings {
     #[serde(flatten)]
-    shape: Shape,
+    shape: LayerShape,
     dtype: &'static str,
     layers: u32,
 }
 
-type SizeRow = Outcome<Fields>;
+type LayerSizes = SizeOutcome<LayerFields>;
 
 impl LayerRace {
     fn own(&self) -> Vec<&'static str> {
@@ -50,20 +50,20 @@ impl LayerRace {
 
 impl Race for LayerRace {
     const NAME: &'static str = "layer race";
-    type Notes = Notes;
-    type Settings = Settings;
-    type Row = SizeRow;
+    type Notes = LayerNotes;
+    type Settings = LayerSettings;
+    type Row = LayerSizes;
 
     fn pace(&self) -> &Pace {
         &self.pace
     }
 
-    fn settings(&self) -> Settings {
-        Settings { shape: self.shape, dtype: "bf16", layers: self.layers }
+    fn settings(&self) -> LayerSettings {
+        LayerSettings { shape: self.shape, dtype: "bf16", layers: self.layers }
     }
 
     fn about(&self) -> String {
-        let Shape { hidden, heads, kv_heads, intermediate } = self.shape;
+        let LayerShape { hidden, heads, kv_heads, intermediate } = self.shape;
         let shape = format!("hidden {hidden}, heads {heads} and {kv_heads}, intermediate {intermediate}");
         format!("{} layers, {shape}, bf16", self.layers)
     }
@@ -81,18 +81,18 @@ impl Race for LayerRace {
         of_tokens(&self.tokens)
     }
 
-    fn measure(&self, bench: &mut Bench<'_, '_, Notes>) -> Result<(), Failure> {
+    fn measure(&self, bench: &mut RaceRank<'_, '_, LayerNotes>) -> Result<(), CommandFailure> {
         self.measure_all(bench)
     }
 
-    fn rows(&self, size: usize, combined: Combined<Notes>) -> Vec<SizeRow> {
+    fn rows(&self, size: usize, combined: Combined<LayerNotes>) -> Vec<LayerSizes> {
         let tokens = self.tokens[size];
         let own = self.own().into_iter().filter_map(|name| Some((name, *combined.time_us.get(name)?)));
         let best = own.min_by(|(_, one), (_, other)| one.total_cmp(other));
         let ratio = best.and_then(|(_, us)| ratio(us, &combined.times(&self.peers())));
         let per_s = |(name, us): (&String, &f64)| (name.clone(), tokens as f64 / us * 1e6);
-        let Notes { plans, missing } = combined.notes.clone();
-        let fields = Fields {
+        let LayerNotes { plans, missing } = combined.notes.clone();
+        let fields = LayerFields {
             tokens,
             best: best.map_or_else(String::new, |(name, _)| name.to_owned()),
             tokens_per_s: combined.time_us.iter().map(per_s).collect(),
@@ -102,21 +102,21 @@ impl Race for LayerRace {
         vec![combined.outcome(fields, ratio)]
     }
 
-    fn columns(&self) -> Vec<Column<SizeRow>> {
+    fn columns(&self) -> Vec<Column<LayerSizes>> {
         let candidates = self.candidates();
         let mut columns = vec![
-            Column::count("tokens", |row: &SizeRow| row.fields.tokens as u64),
-            Outcome::mode(),
-            Column::text("best", |row: &SizeRow| row.fields.best.clone()),
+            Column::count("tokens", |row: &LayerSizes| row.fields.tokens as u64),
+            SizeOutcome::mode(),
+            Column::text("best", |row: &LayerSizes| row.fields.best.clone()),
         ];
-        columns.extend(Outcome::times(&candidates));
-        columns.push(Outcome::ratio());
+        columns.extend(SizeOutcome::times(&candidates));
+        columns.push(SizeOutcome::ratio());
         columns.extend(candidates.into_iter().map(|name| {
-            Column::number(format!("{name} tokens/s"), 0, move |row: &SizeRow| {
+            Column::number(format!("{name} tokens/s"), 0, move |row: &LayerSizes| {
                 row.fields.tokens_per_s.get(name).copied()
             })
         }));
-        columns.push(Outcome::wrong());
+        columns.push(SizeOutcome::wrong());
         columns
     }
 }

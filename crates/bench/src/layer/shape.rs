@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 use symmetra::matmul::{Numeric, Product};
 
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 
 /// The sizes of a dense decoder layer, on all ranks together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Shape {
+pub(super) struct LayerShape {
     pub(super) hidden: usize,
     pub(super) heads: usize,
     pub(super) kv_heads: usize,
@@ -25,16 +25,18 @@ pub(super) struct Half {
 /// The names of the GEMMs of a layer, in their order.
 pub(super) const PRODUCTS: [&str; 4] = ["qkv", "o", "gate_up", "down"];
 
-impl Shape {
+impl LayerShape {
     /// Refuses sizes that ranks cannot share equally.
-    pub(super) fn check(self, ranks: usize) -> Result<(), Failure> {
+    pub(super) fn check(self, ranks: usize) -> Result<(), CommandFailure> {
         let Self { hidden, heads, kv_heads, intermediate } = self;
         if !hidden.is_multiple_of(heads) {
-            return Err(Failure::usage(format!("--hidden: {heads} heads cannot share {hidden} elements equally")));
+            return Err(CommandFailure::usage(format!(
+                "--hidden: {heads} heads cannot share {hidden} elements equally"
+            )));
         }
         for (option, size) in [("--heads", heads), ("--kv-heads", kv_heads), ("--intermediate", intermediate)] {
             if !size.is_multiple_of(ranks) {
-                return Err(Failure::usage(format!("{option}: {ranks} ranks cannot share {size} equally")));
+                return Err(CommandFailure::usage(format!("{option}: {ranks} ranks cannot share {size} equally")));
             }
         }
         Ok(())

@@ -6,17 +6,17 @@ use symmetra::fused::{AllGatherMatmul, FusedOptions, MatmulAllReduce, MatmulRedu
 use symmetra::matmul::Multiplier;
 use symmetra::{Communicator, SymmetricSlice, half::bf16};
 
-use super::operands::Operands;
+use super::operands::LayerOperands;
 use super::shape::Half;
-use super::steps::Call;
-use super::way::{PeerWay, Way};
+use super::steps::LayerCall;
+use super::way::{LayerWay, PeerWay};
 use super::weights::HalfWeights;
-use harness::collective::Collective;
-use harness::comparison::work::{Library, Work};
+use harness::collective::CollectiveCommand;
+use harness::comparison::work::{ComparedLibrary, Work};
 use harness::form::Form;
 
 /// A candidate that runs layers.
-pub(super) struct Side<'s> {
+pub(super) struct LayerSide<'s> {
     pub(super) name: &'static str,
     /// Rows whose stream of activations this rank has.
     pub(super) kept: Range<usize>,
@@ -28,7 +28,7 @@ pub(super) struct Side<'s> {
     pub(super) halves: Vec<Vec<Work<'s>>>,
 }
 
-impl Side<'_> {
+impl LayerSide<'_> {
     /// The place of a normed row of this rank in its buffer.
     pub(super) fn normed_row(&self, row: usize) -> Range<usize> {
         let at = row - self.normed.start + self.normed_at.start;
@@ -47,7 +47,7 @@ pub(super) enum Plans {
 impl Plans {
     /// The plans of a strategy that has plans. Collective; blocks.
     pub(super) fn new(
-        way: Way,
+        way: LayerWay,
         communicator: &Communicator,
         halves: [Half; 2],
         tokens: usize,
@@ -73,17 +73,17 @@ impl Plans {
 
 /// The parts of which candidates are made.
 #[derive(Clone, Copy)]
-pub(super) struct Round<'s> {
+pub(super) struct LayerRound<'s> {
     pub(super) communicator: &'s Communicator,
     /// A group of only this rank, which norms the sums of another call.
     pub(super) alone: &'s Communicator,
     pub(super) multiplier: &'s Multiplier,
     pub(super) halves: [Half; 2],
     pub(super) weights: &'s [HalfWeights],
-    pub(super) operands: &'s Operands,
+    pub(super) operands: &'s LayerOperands,
 }
 
-impl<'s> Round<'s> {
+impl<'s> LayerRound<'s> {
     fn all(self) -> Range<usize> {
         0..self.operands.tokens
     }
@@ -99,20 +99,20 @@ impl<'s> Round<'s> {
     }
 
     /// A candidate of this library, with plans if it needs any.
-    pub(super) fn ours(self, way: Way, plans: Option<&'s Plans>) -> symmetra::Result<Side<'s>> {
+    pub(super) fn ours(self, way: LayerWay, plans: Option<&'s Plans>) -> symmetra::Result<LayerSide<'s>> {
         let half = |number| match (way, plans) {
             (_, Some(Plans::Shares(plans))) => self.by_plans(number, plans),
             (_, Some(Plans::Whole(plans))) => self.by_sums(number, plans),
-            (Way::AllReduceApart, None) => self.by_collectives(number, self.communicator, false),
-            (Way::Scatter, None) => {
+            (LayerWay::AllReduceApart, None) => self.by_collectives(number, self.communicator, false),
+            (LayerWay::Scatter, None) => {
                 let gather = self.gather(self.communicator, number)?;
                 Ok([gather].into_iter().chain(self.by_calls(number, Form::ReduceScatter)?).collect())
             }
-            (Way::ScatterGather, None) => self.by_calls(number, Form::ReduceScatterAllGather),
+            (LayerWay::ScatterGather, None) => self.by_calls(number, Form::ReduceScatterAllGather),
             (_, None) => self.by_calls(number, Form::AllReduce),
         };
-        let normed = self.rows(way.shares() && way != Way::ScatterGather);
-        Ok(Side {
+        let normed = self.rows(way.shares() && way != LayerWay::ScatterGather);
+        Ok(LayerSide {
             name: way.name(),
             kept: self.rows(way.shares()),
             normed_at: if matches!(plans, Some(Plans::Shares(_))) { self.shard() } else { normed.clone() },
@@ -122,23 +122,28 @@ impl<'s> Round<'s> {
     }
 
     /// A candidate with the collectives of another library, our GEMMs and our norm.
-    pub(super) fn peer(self, way: PeerWay, library: &'s impl Library) -> symmetra::Result<Side<'s>> {
+    pub(super) fn peer(self, way: PeerWay, library: &'s impl ComparedLibrary) -> symmetra::Result<LayerSide<'s>> {
         let shares = way == PeerWay::Scatter;
         let rows = self.rows(shares);
         let half = |number| self.by_collectives(number, library, shares);
         let halves = (0..self.weights.len()).map(half).collect::<symmetra::Result<_>>()?;
-        Ok(Side { name: way.name(), kept: rows.clone(), normed_at: rows.clone(), normed: rows, halves })
+        Ok(LayerSide { name: way.name(), kept: rows.clone(), normed_at: rows.clone(), normed: rows, halves })
     }
 
     /// GEMMs, a collective that sums, and a norm. Where ranks share the rows, a gather before.
-    fn by_collectives(self, number: usize, library: &'s impl Library, shares: bool) -> symmetra::Result<Vec<Work<'s>>> {
+    fn by_collectives(
+        self,
+        number: usize,
+        library: &'s impl ComparedLibrary,
+        shares: bool,
+    ) -> symmetra::Result<Vec<Work<'s>>> {
         let (rows, operands) = (self.rows(shares), self.operands);
         let mut steps: Vec<Work<'s>> = Vec::new();
         if shares {
             steps.push(self.gather(library, number)?);
         }
         steps.extend(self.products(number)?);
-        let collective = if shares { Collective::ReduceScatter } else { Collective::AllReduce };
+        let collective = if shares { CollectiveCommand::ReduceScatter } else { CollectiveCommand::AllReduce };
         steps.push(library.collective(collective, [operands.partial_part(), operands.sum_part(&rows)])?);
         let norm = self.norm(number, (self.alone, Form::AllReduce), operands.sum(&rows)?, [&rows; 2])?;
         steps.push(norm);
@@ -162,14 +167,14 @@ impl<'s> Round<'s> {
         let ((gather, scatter), Half { first, second }) = (&plans[number % 2], self.halves[number % 2]);
         let tokens = operands.tokens;
         Ok(vec![
-            Call::GatherMultiply {
+            LayerCall::GatherMultiply {
                 plan: gather,
                 shard: operands.normed(number, &self.shard())?,
                 right: &weights.first,
                 result: operands.first(number, 0..tokens * first.columns)?,
             }
             .work(),
-            Call::MultiplyScatter {
+            LayerCall::MultiplyScatter {
                 plan: scatter,
                 left: operands.first(number, 0..tokens * second.inner)?,
                 right: &weights.second,
@@ -186,7 +191,7 @@ impl<'s> Round<'s> {
         let [first, _] = self.products(number)?;
         Ok(vec![
             first,
-            Call::MultiplySum {
+            LayerCall::MultiplySum {
                 plan: &plans[number % 2],
                 left: operands.first(number, 0..operands.tokens * second.inner)?,
                 right: &self.weights[number].second,
@@ -198,9 +203,9 @@ impl<'s> Round<'s> {
     }
 
     /// Gathers the normed rows before a half.
-    fn gather(self, library: &'s impl Library, number: usize) -> symmetra::Result<Work<'s>> {
+    fn gather(self, library: &'s impl ComparedLibrary, number: usize) -> symmetra::Result<Work<'s>> {
         let part = |rows: &Range<usize>| self.operands.normed_part(number, rows);
-        library.collective(Collective::AllGather, [part(&self.rows(true)), part(&self.all())])
+        library.collective(CollectiveCommand::AllGather, [part(&self.rows(true)), part(&self.all())])
     }
 
     /// Both GEMMs of a half, without plans.
@@ -209,7 +214,7 @@ impl<'s> Round<'s> {
         let Half { first, second } = self.halves[number % 2];
         let rows = operands.tokens;
         Ok([
-            Call::Multiply {
+            LayerCall::Multiply {
                 multiplier,
                 product: first,
                 rows,
@@ -218,7 +223,7 @@ impl<'s> Round<'s> {
                 result: operands.first(number, 0..rows * first.columns)?,
             }
             .work(),
-            Call::Multiply {
+            LayerCall::Multiply {
                 multiplier,
                 product: second,
                 rows,
@@ -239,7 +244,7 @@ impl<'s> Round<'s> {
         [kept, normed]: [&Range<usize>; 2],
     ) -> symmetra::Result<Work<'s>> {
         let operands = self.operands;
-        let norm = Call::Norm {
+        let norm = LayerCall::Norm {
             communicator,
             form,
             input,

@@ -10,7 +10,7 @@ use harness::comparison::work::Work;
 use harness::form::Form;
 
 /// A call with its operands.
-pub(super) enum Call<'s> {
+pub(super) enum LayerCall<'s> {
     Multiply {
         multiplier: &'s Multiplier,
         product: Product,
@@ -49,7 +49,7 @@ pub(super) enum Call<'s> {
     },
 }
 
-impl<'s> Call<'s> {
+impl<'s> LayerCall<'s> {
     pub(super) fn work(self) -> Work<'s> {
         Box::new(move |queue| self.call(queue))
     }

@@ -7,7 +7,7 @@ use symmetra::fused;
 /// How our library runs a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Way {
+pub(super) enum LayerWay {
     /// GEMMs, and one call that sums, adds the residual and norms all rows on every rank
     AllReduce,
     /// GEMMs, an all-reduce, and a norm of all rows on every rank
@@ -25,17 +25,17 @@ pub(super) enum Way {
 }
 
 /// All strategies, in their order.
-pub(super) const ALL: [Way; 7] = [
-    Way::AllReduce,
-    Way::AllReduceApart,
-    Way::FusedAllReduce,
-    Way::Scatter,
-    Way::ScatterGather,
-    Way::Fused,
-    Way::Pipeline,
+pub(super) const ALL: [LayerWay; 7] = [
+    LayerWay::AllReduce,
+    LayerWay::AllReduceApart,
+    LayerWay::FusedAllReduce,
+    LayerWay::Scatter,
+    LayerWay::ScatterGather,
+    LayerWay::Fused,
+    LayerWay::Pipeline,
 ];
 
-impl Way {
+impl LayerWay {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::AllReduce => "all-reduce",

@@ -5,7 +5,7 @@ use std::hash::Hash;
 use symmetra::half::bf16;
 use symmetra::{Communicator, DeviceBuffer, Stream};
 
-use super::shape::{Half, Shape};
+use super::shape::{Half, LayerShape};
 use crate::pattern::Pattern;
 
 /// Random numbers of `elems` elements, between `middle - size` and `middle + size`.
@@ -17,7 +17,7 @@ pub(super) fn spread(drawn_from: impl Hash, elems: usize, [middle, size]: [f32; 
 #[derive(Clone, Copy)]
 pub(super) struct Drawn {
     pub(super) seed: u64,
-    pub(super) shape: Shape,
+    pub(super) shape: LayerShape,
     pub(super) rank: usize,
     pub(super) ranks: usize,
 }

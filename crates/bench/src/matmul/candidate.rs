@@ -5,9 +5,9 @@ use symmetra::matmul::Multiplier;
 use symmetra::{AnyQueue, Communicator, Stream};
 
 use super::layers::Fusion;
-use super::numbers::Factor;
-use super::operands::{Before, Inputs, Operands};
-use harness::comparison::candidate::{Candidate, Verdict};
+use super::numbers::GemmElement;
+use super::operands::{Before, GemmInputs, GemmOperands};
+use harness::comparison::candidate::{Candidate, CandidateVerdict};
 use harness::comparison::work::Work;
 use reference::data::checksum;
 use reference::element::Real;
@@ -21,13 +21,13 @@ pub(super) enum Fused {
 
 impl Fused {
     /// Collective; blocks.
-    pub(super) fn new<F: Factor>(
+    pub(super) fn new<F: GemmElement>(
         communicator: &Communicator,
         fusion: Fusion,
-        operands: &Operands<F>,
+        operands: &GemmOperands<F>,
         way: Way,
     ) -> symmetra::Result<Self> {
-        let Operands { product, layer, shares, left_rows, .. } = operands;
+        let GemmOperands { product, layer, shares, left_rows, .. } = operands;
         let mut options = FusedOptions::default();
         options.way = way;
         if fusion != Fusion::AllReduce && !operands.is_equal() {
@@ -53,7 +53,11 @@ impl Fused {
         }
     }
 
-    fn enqueue<'s, F: Factor>(&'s self, operands: &'s Operands<F>, queue: AnyQueue<'_, 's>) -> symmetra::Result<()> {
+    fn enqueue<'s, F: GemmElement>(
+        &'s self,
+        operands: &'s GemmOperands<F>,
+        queue: AnyQueue<'_, 's>,
+    ) -> symmetra::Result<()> {
         let (left, right, result) = (operands.left()?, operands.right(), operands.result()?);
         match self {
             Self::AllGather(plan) => plan.enqueue(left, None, [(right, result)], queue),
@@ -76,7 +80,7 @@ pub(super) enum MatmulWork<'s> {
 }
 
 /// A candidate.
-pub(super) struct MatmulCandidate<'s, F: Factor> {
+pub(super) struct MatmulCandidate<'s, F: GemmElement> {
     pub(super) name: &'static str,
     pub(super) work: MatmulWork<'s>,
     /// Whether this is the first candidate of a turn, for which the buffers hold random factors.
@@ -85,11 +89,11 @@ pub(super) struct MatmulCandidate<'s, F: Factor> {
     pub(super) is_last: bool,
     pub(super) fusion: Fusion,
     pub(super) multiplier: &'s Multiplier,
-    pub(super) operands: &'s Operands<F>,
-    pub(super) inputs: &'s Inputs<F>,
+    pub(super) operands: &'s GemmOperands<F>,
+    pub(super) inputs: &'s GemmInputs<F>,
 }
 
-impl<'s, F: Factor> MatmulCandidate<'s, F> {
+impl<'s, F: GemmElement> MatmulCandidate<'s, F> {
     fn multiply(&self, queue: AnyQueue<'_, 's>) -> symmetra::Result<()> {
         let (operands, sums) = (self.operands, self.fusion.sums());
         let factors = [operands.whole_left(sums)?, operands.right(), operands.whole_result(sums)?];
@@ -97,7 +101,7 @@ impl<'s, F: Factor> MatmulCandidate<'s, F> {
     }
 }
 
-impl<'s, F: Factor> Candidate<'s> for MatmulCandidate<'s, F> {
+impl<'s, F: GemmElement> Candidate<'s> for MatmulCandidate<'s, F> {
     fn name(&self) -> String {
         self.name.to_owned()
     }
@@ -132,7 +136,7 @@ impl<'s, F: Factor> Candidate<'s> for MatmulCandidate<'s, F> {
         self.operands.write_rest(self.inputs, if second { Before::Right } else { Before::Poison }, stream)
     }
 
-    fn verify(&self, _: u32, stream: &Stream) -> symmetra::Result<Verdict> {
+    fn verify(&self, _: u32, stream: &Stream) -> symmetra::Result<CandidateVerdict> {
         let (operands, inputs) = (self.operands, self.inputs);
         let verdict = match (&self.work, self.fusion.sums()) {
             (MatmulWork::Collective(_), false) => compare(&operands.read_gathered(stream)?, &inputs.gathered),
@@ -147,10 +151,10 @@ impl<'s, F: Factor> Candidate<'s> for MatmulCandidate<'s, F> {
 }
 
 /// Every element must be equal.
-fn compare<T: Real>(found: &[T], right: &[T]) -> Verdict {
+fn compare<T: Real>(found: &[T], right: &[T]) -> CandidateVerdict {
     let unequal = found.iter().zip(right).filter(|(found, right)| found.wide() != right.wide()).count();
     let wrong = (unequal + found.len().abs_diff(right.len())) as u64;
-    Verdict { wrong, checksum: checksum(found) }
+    CandidateVerdict { wrong, checksum: checksum(found) }
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use harness::collective::Collective;
-use harness::failure::Failure;
+use harness::collective::CollectiveCommand;
+use harness::failure::CommandFailure;
 
 /// The collective that is fused with a GEMM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -21,11 +21,11 @@ pub(super) enum Fusion {
 }
 
 impl Fusion {
-    pub(super) fn collective(self) -> Collective {
+    pub(super) fn collective(self) -> CollectiveCommand {
         match self {
-            Self::AllGather => Collective::AllGather,
-            Self::ReduceScatter => Collective::ReduceScatter,
-            Self::AllReduce => Collective::AllReduce,
+            Self::AllGather => CollectiveCommand::AllGather,
+            Self::ReduceScatter => CollectiveCommand::ReduceScatter,
+            Self::AllReduce => CollectiveCommand::AllReduce,
         }
     }
 
@@ -54,9 +54,9 @@ impl Model {
 
 /// The sizes of a product on all ranks together: M, K and N.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sizes(pub(super) [usize; 3]);
+pub(super) struct GemmSizes(pub(super) [usize; 3]);
 
-impl FromStr for Sizes {
+impl FromStr for GemmSizes {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -73,7 +73,7 @@ pub(super) const MOST: usize = 1 << 20;
 
 /// The GEMM of each rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Layer {
+pub(super) struct GemmLayer {
     pub(super) name: String,
     /// Rows of the whole left factor, M.
     pub(super) tokens: usize,
@@ -83,23 +83,35 @@ pub(super) struct Layer {
     pub(super) columns: usize,
 }
 
-impl Layer {
+impl GemmLayer {
     /// A rank's share of a product of these sizes.
-    pub(super) fn of(name: &str, Sizes(sizes): Sizes, fusion: Fusion, ranks: usize) -> Result<Self, Failure> {
+    pub(super) fn of(
+        name: &str,
+        GemmSizes(sizes): GemmSizes,
+        fusion: Fusion,
+        ranks: usize,
+    ) -> Result<Self, CommandFailure> {
         let [tokens, inner, columns] = sizes;
         let (what, cut) = if fusion.sums() { ("K", inner) } else { ("N", columns) };
         if !cut.is_multiple_of(ranks) {
-            return Err(Failure::usage(format!("{what} of {name} is {cut}, which {ranks} ranks cannot share equally")));
+            return Err(CommandFailure::usage(format!(
+                "{what} of {name} is {cut}, which {ranks} ranks cannot share equally"
+            )));
         }
         let [inner, columns] = if fusion.sums() { [inner / ranks, columns] } else { [inner, columns / ranks] };
         Ok(Self { name: name.to_owned(), tokens, inner, columns })
     }
 
     /// The layers of a model.
-    pub(super) fn of_model(model: Model, tokens: &[usize], fusion: Fusion, ranks: usize) -> Result<Vec<Self>, Failure> {
+    pub(super) fn of_model(
+        model: Model,
+        tokens: &[usize],
+        fusion: Fusion,
+        ranks: usize,
+    ) -> Result<Vec<Self>, CommandFailure> {
         let weights = model.weights(fusion).into_iter();
         let layers = weights.flat_map(|(name, inner, columns)| {
-            tokens.iter().map(move |tokens| Self::of(name, Sizes([*tokens, inner, columns]), fusion, ranks))
+            tokens.iter().map(move |tokens| Self::of(name, GemmSizes([*tokens, inner, columns]), fusion, ranks))
         });
         layers.collect()
     }

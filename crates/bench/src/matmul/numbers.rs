@@ -33,7 +33,7 @@ impl Precision {
 /// The scales by which 8-bit floats are multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Scales {
+pub(super) enum FactorScales {
     None,
     /// A scale for each factor
     Tensor,
@@ -41,7 +41,7 @@ pub(super) enum Scales {
     Rows,
 }
 
-impl Scales {
+impl FactorScales {
     pub(super) const fn scaling(self) -> Scaling {
         match self {
             Self::None => Scaling::None,
@@ -52,28 +52,28 @@ impl Scales {
 }
 
 /// A type of factors.
-pub(super) trait Factor: Real {
+pub(super) trait GemmElement: Real {
     /// The type of the result.
     type Result: Real;
     const NUMERIC: Numeric;
 }
 
-impl Factor for f32 {
+impl GemmElement for f32 {
     type Result = Self;
     const NUMERIC: Numeric = Numeric::F32;
 }
 
-impl Factor for f16 {
+impl GemmElement for f16 {
     type Result = Self;
     const NUMERIC: Numeric = Numeric::F16;
 }
 
-impl Factor for bf16 {
+impl GemmElement for bf16 {
     type Result = Self;
     const NUMERIC: Numeric = Numeric::BF16;
 }
 
-impl Factor for F8E4M3 {
+impl GemmElement for F8E4M3 {
     type Result = bf16;
     const NUMERIC: Numeric = Numeric::F8 { left: F8::E4M3, right: F8::E4M3 };
 }

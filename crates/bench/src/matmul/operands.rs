@@ -4,18 +4,18 @@ use symmetra::matmul::{Product, Tensor};
 use symmetra::{Communicator, DeviceBuffer, Element, Stream, SymmetricBuffer, SymmetricSlice};
 
 use super::MatmulRace;
-use super::layers::Layer;
-use super::numbers::{Factor, Scales};
-use super::oracle::Oracle;
-use crate::collective::data::Data;
+use super::layers::GemmLayer;
+use super::numbers::{FactorScales, GemmElement};
+use super::oracle::GemmOracle;
+use crate::collective::data::CollectiveData;
 use crate::pattern::Pattern;
-use harness::comparison::work::Part;
+use harness::comparison::work::BufferPart;
 use reference::element::Real;
 
 /// The operands of a rank. A buffer that the collective does not need has one element.
-pub(super) struct Operands<F: Factor> {
+pub(super) struct GemmOperands<F: GemmElement> {
     pub(super) product: Product,
-    pub(super) layer: Layer,
+    pub(super) layer: GemmLayer,
     /// How many of the shared rows each rank has.
     pub(super) shares: Vec<usize>,
     /// Rows of the left factor that this rank has.
@@ -29,11 +29,11 @@ pub(super) struct Operands<F: Factor> {
     /// This rank's GEMM result, for sums.
     partial: SymmetricBuffer<F::Result>,
     result: SymmetricBuffer<F::Result>,
-    scales: Option<Scaled>,
+    scales: Option<ScaledFactors>,
 }
 
 /// The scales of both factors.
-struct Scaled {
+struct ScaledFactors {
     /// Whether each row of the left factor has a scale.
     by_row: bool,
     left: SymmetricBuffer<f32>,
@@ -44,12 +44,12 @@ struct Scaled {
     gathered: SymmetricBuffer<f32>,
 }
 
-impl<F: Factor> Operands<F> {
+impl<F: GemmElement> GemmOperands<F> {
     pub(super) fn new(
         race: &MatmulRace,
         communicator: &Communicator,
-        layer: &Layer,
-        oracle: &Oracle,
+        layer: &GemmLayer,
+        oracle: &GemmOracle,
     ) -> symmetra::Result<Self> {
         let (rank, ranks, device) = (communicator.rank(), race.pace.ranks, communicator.device());
         let (shares, all) = (layer.shares(ranks), 0..layer.tokens);
@@ -58,10 +58,10 @@ impl<F: Factor> Operands<F> {
         let (left_rows, result_rows) =
             if race.fusion.sums() { (all.clone(), if race.shares_result() { own } else { all }) } else { (own, all) };
         let elems = race.elems(layer);
-        let by_row = race.scales == Scales::Rows;
+        let by_row = race.scales == FactorScales::Rows;
         let scales = match (oracle.left_scales(), oracle.right_scales()) {
             ([], _) => None,
-            (left, right) => Some(Scaled {
+            (left, right) => Some(ScaledFactors {
                 left: communicator.symmetric(left.len())?,
                 own: if by_row { left_rows.len() } else { 1 },
                 by_row,
@@ -136,29 +136,29 @@ impl<F: Factor> Operands<F> {
     }
 
     /// The operands of an all-gather, where ranks have equally many rows.
-    pub(super) fn gather(&self) -> [Part<'_, F>; 2] {
+    pub(super) fn gather(&self) -> [BufferPart<'_, F>; 2] {
         [part(&self.left, self.left_rows.len() * self.layer.inner), part(&self.gathered, self.gathered.len())]
     }
 
     /// The scales that an all-gather moves, if each row has one.
-    pub(super) fn gather_scales(&self) -> Option<[Part<'_, f32>; 2]> {
+    pub(super) fn gather_scales(&self) -> Option<[BufferPart<'_, f32>; 2]> {
         let scales = self.scales.as_ref().filter(|scales| scales.by_row)?;
         Some([part(&scales.left, scales.own), part(&scales.gathered, scales.gathered.len())])
     }
 
     /// The operands of a sum over the ranks, where ranks have equally many rows.
-    pub(super) fn reduce(&self) -> [Part<'_, F::Result>; 2] {
+    pub(super) fn reduce(&self) -> [BufferPart<'_, F::Result>; 2] {
         [part(&self.partial, self.partial.len()), part(&self.result, self.result_rows.len() * self.layer.columns)]
     }
 }
 
 /// The first elements of a buffer.
-fn part<T: Element>(buffer: &SymmetricBuffer<T>, elems: usize) -> Part<'_, T> {
-    Part { buffer, elems: 0..elems }
+fn part<T: Element>(buffer: &SymmetricBuffer<T>, elems: usize) -> BufferPart<'_, T> {
+    BufferPart { buffer, elems: 0..elems }
 }
 
 /// The inputs and the expected results of a rank.
-pub(super) struct Inputs<F: Factor> {
+pub(super) struct GemmInputs<F: GemmElement> {
     left: Vec<F>,
     right: Vec<F>,
     /// The left factor after an all-gather.
@@ -173,12 +173,12 @@ pub(super) struct Inputs<F: Factor> {
     noise: Pattern<F>,
 }
 
-impl<F: Factor> Inputs<F> {
-    pub(super) fn new(race: &MatmulRace, operands: &Operands<F>, oracle: &Oracle, rank: usize) -> Self {
-        let Operands { layer, left_rows, result_rows, .. } = operands;
+impl<F: GemmElement> GemmInputs<F> {
+    pub(super) fn new(race: &MatmulRace, operands: &GemmOperands<F>, oracle: &GemmOracle, rank: usize) -> Self {
+        let GemmOperands { layer, left_rows, result_rows, .. } = operands;
         let sums = race.fusion.sums();
         let all = oracle.left_scales();
-        let own = if race.scales == Scales::Rows { &all[left_rows.clone()] } else { all };
+        let own = if race.scales == FactorScales::Rows { &all[left_rows.clone()] } else { all };
         let most = layer.inner * layer.columns.max(left_rows.len());
         Self {
             left: oracle.left(rank, left_rows.clone()),
@@ -203,9 +203,9 @@ pub(super) enum Before {
     Right,
 }
 
-impl<F: Factor> Operands<F> {
+impl<F: GemmElement> GemmOperands<F> {
     /// Writes factors whose results are known, and their scales. Blocks until all are written.
-    pub(super) fn write_factors(&self, inputs: &Inputs<F>, stream: &Stream) -> symmetra::Result<()> {
+    pub(super) fn write_factors(&self, inputs: &GemmInputs<F>, stream: &Stream) -> symmetra::Result<()> {
         self.left.write(&padded(&inputs.left, self.left.len()), stream)?;
         self.right.write(&inputs.right, stream)?;
         let Some(scales) = &self.scales else { return Ok(()) };
@@ -214,14 +214,14 @@ impl<F: Factor> Operands<F> {
     }
 
     /// Writes factors whose bits are random. Blocks until both are written.
-    pub(super) fn write_noise(&self, inputs: &Inputs<F>, stream: &Stream) -> symmetra::Result<()> {
+    pub(super) fn write_noise(&self, inputs: &GemmInputs<F>, stream: &Stream) -> symmetra::Result<()> {
         self.left.write(&inputs.noise.elems(0..self.left.len()), stream)?;
         self.right.write(&inputs.noise.elems(0..self.right.len()), stream)
     }
 
     /// Writes the outputs of a candidate, and `before` into the buffers that a collective reads or writes. Blocks until
     /// all is written.
-    pub(super) fn write_rest(&self, inputs: &Inputs<F>, before: Before, stream: &Stream) -> symmetra::Result<()> {
+    pub(super) fn write_rest(&self, inputs: &GemmInputs<F>, before: Before, stream: &Stream) -> symmetra::Result<()> {
         fill(&self.gathered, (before == Before::Right).then_some(&inputs.gathered), stream)?;
         fill(&self.partial, (before == Before::Right).then_some(&inputs.partial), stream)?;
         fill(&self.result, None, stream)?;
@@ -250,7 +250,7 @@ impl<F: Factor> Operands<F> {
 fn fill<T: Real>(buffer: &SymmetricBuffer<T>, values: Option<&Vec<T>>, stream: &Stream) -> symmetra::Result<()> {
     match values.filter(|values| values.len() == buffer.len()) {
         Some(values) => buffer.write(values, stream),
-        None => buffer.write(&Data::poison(buffer.len()), stream),
+        None => buffer.write(&CollectiveData::poison(buffer.len()), stream),
     }
 }
 

@@ -18,11 +18,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use fastrand::Rng;
 
-use super::layers::{Fusion, Layer};
-use super::numbers::Scales;
+use super::layers::{Fusion, GemmLayer};
+use super::numbers::FactorScales;
 use reference::element::Real;
 
-type Pair = [i32; 2];
+type NumberPair = [i32; 2];
 
 /// Integers up to this are exact in bf16, which has 8 bits.
 const MOST: usize = 256;
@@ -31,14 +31,14 @@ const LARGEST: usize = 4;
 
 /// The factors of one rank.
 struct Factors {
-    u: Vec<Pair>,
-    p: Vec<Pair>,
-    q: Vec<Pair>,
-    v: Vec<Pair>,
+    u: Vec<NumberPair>,
+    p: Vec<NumberPair>,
+    q: Vec<NumberPair>,
+    v: Vec<NumberPair>,
 }
 
 /// The factors of all ranks.
-pub(super) struct Oracle {
+pub(super) struct GemmOracle {
     fusion: Fusion,
     ranks: Vec<Factors>,
     left_scales: Vec<f32>,
@@ -46,7 +46,7 @@ pub(super) struct Oracle {
     tokens: usize,
 }
 
-fn dot([a, b]: Pair, [c, d]: Pair) -> i32 {
+fn dot([a, b]: NumberPair, [c, d]: NumberPair) -> i32 {
     a * c + b * d
 }
 
@@ -57,12 +57,12 @@ fn random(seed: u64, what: &str, rank: usize) -> Rng {
     Rng::with_seed(hasher.finish())
 }
 
-fn pairs(random: &mut Rng, count: usize, most: i32) -> Vec<Pair> {
+fn pairs(random: &mut Rng, count: usize, most: i32) -> Vec<NumberPair> {
     (0..count).map(|_| [random.i32(-most..=most), random.i32(-most..=most)]).collect()
 }
 
 /// p and q of `count` places.
-fn places(random: &mut Rng, count: usize) -> [Vec<Pair>; 2] {
+fn places(random: &mut Rng, count: usize) -> [Vec<NumberPair>; 2] {
     let (mut p, mut q) = (pairs(random, count, 1), pairs(random, count, 1));
     let mut order: Vec<usize> = (0..count).collect();
     random.shuffle(&mut order);
@@ -80,7 +80,7 @@ fn places(random: &mut Rng, count: usize) -> [Vec<Pair>; 2] {
 
 impl Factors {
     /// The factors of a rank; `left` and `right` number the generators of its left and its right factor.
-    fn new(seed: u64, layer: &Layer, [left, right]: [usize; 2], most: i32) -> Self {
+    fn new(seed: u64, layer: &GemmLayer, [left, right]: [usize; 2], most: i32) -> Self {
         let [p, q] = places(&mut random(seed, "inner", left), layer.inner);
         Self {
             u: pairs(&mut random(seed, "rows", left), layer.tokens, most),
@@ -91,15 +91,15 @@ impl Factors {
     }
 
     /// `u[m] G` for each of some rows.
-    fn rows(&self, rows: std::ops::Range<usize>) -> Vec<Pair> {
+    fn rows(&self, rows: std::ops::Range<usize>) -> Vec<NumberPair> {
         let sum = |i: usize, j: usize| self.p.iter().zip(&self.q).map(|(p, q)| p[i] * q[j]).sum::<i32>();
         let columns = [[sum(0, 0), sum(1, 0)], [sum(0, 1), sum(1, 1)]];
         self.u[rows].iter().map(|u| columns.map(|column| dot(*u, column))).collect()
     }
 }
 
-impl Oracle {
-    pub(super) fn new(seed: u64, fusion: Fusion, layer: &Layer, ranks: usize, scales: Scales) -> Self {
+impl GemmOracle {
+    pub(super) fn new(seed: u64, fusion: Fusion, layer: &GemmLayer, ranks: usize, scales: FactorScales) -> Self {
         let most = (1..=LARGEST).rev().find(|most| 2 * most * most * ranks <= MOST).unwrap_or(1) as i32;
         // The left factor of an all-gather is one matrix; each rank has some of its rows.
         let drawn_by = |rank: usize| if fusion.sums() { [rank, rank] } else { [0, rank] };
@@ -108,9 +108,9 @@ impl Oracle {
             (0..count).map(|_| 2f32.powi(random.i32(-1..=1))).collect()
         };
         let count = |rows: usize| match scales {
-            Scales::None => 0,
-            Scales::Tensor => 1,
-            Scales::Rows => rows,
+            FactorScales::None => 0,
+            FactorScales::Tensor => 1,
+            FactorScales::Rows => rows,
         };
         Self {
             fusion,
@@ -157,7 +157,7 @@ impl Oracle {
     /// Some rows of the sum of some ranks' products.
     fn sum<T: Real>(&self, ranks: std::ops::Range<usize>, rank: usize, rows: std::ops::Range<usize>) -> Vec<T> {
         let columns = self.ranks[rank].v.len();
-        let summed: Vec<(Vec<Pair>, &[Pair])> =
+        let summed: Vec<(Vec<NumberPair>, &[NumberPair])> =
             self.ranks[ranks].iter().map(|factors| (factors.rows(rows.clone()), factors.v.as_slice())).collect();
         let scale = |scales: &[f32], place: usize| match scales {
             [] => 1.0,

@@ -9,18 +9,18 @@ use symmetra::{Communicator, Error};
 
 use super::MatmulRace;
 use super::candidate::{Fused, MatmulCandidate, MatmulWork};
-use super::layers::{Fusion, Layer};
-use super::numbers::Factor;
-use super::operands::{Inputs, Operands};
-use super::oracle::Oracle;
-use crate::race::Bench;
-use harness::comparison::work::{Library, Work};
-use harness::failure::Failure;
+use super::layers::{Fusion, GemmLayer};
+use super::numbers::GemmElement;
+use super::operands::{GemmInputs, GemmOperands};
+use super::oracle::GemmOracle;
+use crate::race::RaceRank;
+use harness::comparison::work::{ComparedLibrary, Work};
+use harness::failure::CommandFailure;
 use harness::names::by_name;
 
 /// The description of a plan by the library.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Explained {
+pub(crate) struct ExplainedGemm {
     #[serde(with = "by_name")]
     pub(super) way: Way,
     pub(super) parts: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Explained {
     pub(super) reason: String,
 }
 
-impl Explained {
+impl ExplainedGemm {
     fn of(planned: &Planned) -> Self {
         let Planned { way, parts, library, predicted_us, bound_us, reason, .. } = planned.clone();
         Self { way, parts, library, predicted_us, bound_us, reason }
@@ -39,8 +39,8 @@ impl Explained {
 
 /// How the candidates of a layer run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Notes {
-    pub(super) plans: BTreeMap<String, Explained>,
+pub(crate) struct GemmNotes {
+    pub(super) plans: BTreeMap<String, ExplainedGemm>,
     /// Why a candidate does not run.
     pub(super) missing: BTreeMap<String, String>,
 }
@@ -50,14 +50,17 @@ pub(super) const COLLECTIVE: &str = "collective";
 pub(super) const PRODUCT: &str = "product";
 
 impl MatmulRace {
-    pub(super) fn measure_as<F: Factor>(&self, bench: &mut Bench<'_, '_, Notes>) -> Result<(), Failure> {
+    pub(super) fn measure_as<F: GemmElement>(
+        &self,
+        bench: &mut RaceRank<'_, '_, GemmNotes>,
+    ) -> Result<(), CommandFailure> {
         let communicator = bench.communicator;
         let multiplier = Multiplier::new(communicator.device())?;
         for (size, layer) in self.layers.iter().enumerate() {
-            let oracle = Oracle::new(self.pace.seed, self.fusion, layer, self.pace.ranks, self.scales);
-            let operands = Operands::<F>::new(self, communicator, layer, &oracle)?;
-            let inputs = Inputs::new(self, &operands, &oracle, communicator.rank());
-            let mut notes = Notes::default();
+            let oracle = GemmOracle::new(self.pace.seed, self.fusion, layer, self.pace.ranks, self.scales);
+            let operands = GemmOperands::<F>::new(self, communicator, layer, &oracle)?;
+            let inputs = GemmInputs::new(self, &operands, &oracle, communicator.rank());
+            let mut notes = GemmNotes::default();
             let plans = self.plans(communicator, &operands, &mut notes.missing)?;
             let candidate = |name, work| MatmulCandidate {
                 name,
@@ -90,9 +93,11 @@ impl MatmulRace {
             if let [.., last] = candidates.as_mut_slice() {
                 last.is_last = true;
             }
-            notes.plans.extend(plans.iter().map(|(way, plan)| (way.name().to_owned(), Explained::of(plan.explain()))));
+            notes
+                .plans
+                .extend(plans.iter().map(|(way, plan)| (way.name().to_owned(), ExplainedGemm::of(plan.explain()))));
             // On a CPU a multiplication takes about as long as the move of a byte.
-            let Layer { tokens, inner, columns, .. } = layer;
+            let GemmLayer { tokens, inner, columns, .. } = layer;
             let operations = bench.operations((tokens * inner * columns) as u64);
             bench.run(size, operations, &candidates, &notes)?;
         }
@@ -100,12 +105,12 @@ impl MatmulRace {
     }
 
     /// The plan of each schedule. The layer may lack a schedule if the user did not name it.
-    fn plans<F: Factor>(
+    fn plans<F: GemmElement>(
         &self,
         communicator: &Communicator,
-        operands: &Operands<F>,
+        operands: &GemmOperands<F>,
         missing: &mut BTreeMap<String, String>,
-    ) -> Result<Vec<(Way, Fused)>, Failure> {
+    ) -> Result<Vec<(Way, Fused)>, CommandFailure> {
         let mut plans = Vec::new();
         for way in self.ways.iter().copied() {
             match Fused::new(communicator, self.fusion, operands, way) {
@@ -121,10 +126,10 @@ impl MatmulRace {
 }
 
 /// The collective of one library, after the collective of the scales if `scales`.
-fn collectives<'s, F: Factor>(
-    library: &'s impl Library,
+fn collectives<'s, F: GemmElement>(
+    library: &'s impl ComparedLibrary,
     fusion: Fusion,
-    operands: &'s Operands<F>,
+    operands: &'s GemmOperands<F>,
     scales: bool,
 ) -> symmetra::Result<Vec<Work<'s>>> {
     let collective = fusion.collective();

@@ -8,18 +8,18 @@ use symmetra::half::{bf16, f16};
 
 use super::MatmulRace;
 use super::layers::Fusion;
-use super::numbers::{Precision, Scales};
-use super::rank::{COLLECTIVE, Explained, Notes, PRODUCT};
+use super::numbers::{FactorScales, Precision};
+use super::rank::{COLLECTIVE, ExplainedGemm, GemmNotes, PRODUCT};
 use crate::pace::Pace;
-use crate::race::{Bench, Combined, Outcome, Race};
+use crate::race::{Combined, Race, RaceRank, SizeOutcome};
 use harness::buffer::BUFFER_BYTES;
 use harness::columns::Column;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::statistics::ratio;
 
 /// One layer.
 #[derive(Debug, Serialize)]
-pub(crate) struct Fields {
+pub(crate) struct GemmFields {
     /// The name of the layer.
     shape: String,
     /// M: rows of the whole left factor.
@@ -31,7 +31,7 @@ pub(crate) struct Fields {
     /// The schedule of our first plan.
     way: &'static str,
     /// The descriptions of our plans.
-    plans: BTreeMap<String, Explained>,
+    plans: BTreeMap<String, ExplainedGemm>,
     /// Why a candidate did not run.
     missing: BTreeMap<String, String>,
     /// The longer of the GEMM alone and of the collective alone, in this run.
@@ -41,26 +41,26 @@ pub(crate) struct Fields {
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Settings {
+pub(crate) struct GemmSettings {
     collective: Fusion,
     dtype: Precision,
-    scaling: Scales,
+    scaling: FactorScales,
 }
 
-type LayerRow = Outcome<Fields>;
+type LayerRow = SizeOutcome<GemmFields>;
 
 impl Race for MatmulRace {
     const NAME: &'static str = "matmul race";
-    type Notes = Notes;
-    type Settings = Settings;
+    type Notes = GemmNotes;
+    type Settings = GemmSettings;
     type Row = LayerRow;
 
     fn pace(&self) -> &Pace {
         &self.pace
     }
 
-    fn settings(&self) -> Settings {
-        Settings { collective: self.fusion, dtype: self.precision, scaling: self.scales }
+    fn settings(&self) -> GemmSettings {
+        GemmSettings { collective: self.fusion, dtype: self.precision, scaling: self.scales }
     }
 
     fn about(&self) -> String {
@@ -82,7 +82,7 @@ impl Race for MatmulRace {
         self.layers.iter().map(|layer| format!("{} of {} tokens", layer.name, layer.tokens)).collect()
     }
 
-    fn measure(&self, bench: &mut Bench<'_, '_, Notes>) -> Result<(), Failure> {
+    fn measure(&self, bench: &mut RaceRank<'_, '_, GemmNotes>) -> Result<(), CommandFailure> {
         match self.precision {
             Precision::Bf16 => self.measure_as::<bf16>(bench),
             Precision::F16 => self.measure_as::<f16>(bench),
@@ -91,14 +91,14 @@ impl Race for MatmulRace {
         }
     }
 
-    fn rows(&self, size: usize, combined: Combined<Notes>) -> Vec<LayerRow> {
+    fn rows(&self, size: usize, combined: Combined<GemmNotes>) -> Vec<LayerRow> {
         let (layer, first) = (&self.layers[size], self.candidates()[0]);
         let time = |name: &str| combined.time_us.get(name).copied();
         let bound_us = time(PRODUCT).zip(time(COLLECTIVE)).map(|(product, collective)| product.max(collective));
         let peers = self.pace.peers();
         let ratio = time(first).and_then(|ours| ratio(ours, &combined.times(&peers)));
-        let Notes { plans, missing } = combined.notes.clone();
-        let fields = Fields {
+        let GemmNotes { plans, missing } = combined.notes.clone();
+        let fields = GemmFields {
             shape: layer.name.clone(),
             tokens: layer.tokens,
             inner: layer.inner,
@@ -120,18 +120,18 @@ impl Race for MatmulRace {
             Column::count("M", |row: &LayerRow| row.fields.tokens as u64),
             Column::count("K", |row: &LayerRow| row.fields.inner as u64),
             Column::count("N", |row: &LayerRow| row.fields.columns as u64),
-            Outcome::mode(),
+            SizeOutcome::mode(),
             Column::text("way", |row: &LayerRow| row.fields.way.to_owned()),
         ];
-        columns.extend(Outcome::times(&candidates));
+        columns.extend(SizeOutcome::times(&candidates));
         columns.extend([
             Column::number("predicted us", 2, move |row: &LayerRow| {
                 row.fields.plans.get(first).and_then(|plan| plan.predicted_us)
             }),
             Column::number("bound us", 2, |row: &LayerRow| row.fields.bound_us),
             Column::number("bound / way", 2, |row: &LayerRow| row.fields.share),
-            Outcome::ratio(),
-            Outcome::wrong(),
+            SizeOutcome::ratio(),
+            SizeOutcome::wrong(),
         ]);
         columns
     }

@@ -5,11 +5,11 @@ use symmetra::half::bf16;
 use symmetra::{AnyQueue, Stream};
 
 use super::MoeRace;
-use super::operands::{Inputs, Operands};
-use super::oracle::{Oracle, Rows};
+use super::operands::{MoeInputs, MoeOperands};
+use super::oracle::{MoeOracle, RowPool};
 use super::routes::Routes;
-use harness::comparison::candidate::{Candidate, Verdict};
-use harness::experts::Layout;
+use harness::comparison::candidate::{Candidate, CandidateVerdict};
+use harness::experts::RowOrder;
 use reference::data::checksum;
 use reference::experts::dispatch::RoutedOutputs;
 
@@ -46,13 +46,13 @@ pub(super) fn named(method: &str, phase: &str) -> String {
 }
 
 /// A candidate that exchanges rows, on operands of its own.
-pub(super) trait Side<'s> {
+pub(super) trait MoeCandidate<'s> {
     /// Enqueues a phase `operations` times, after one [`lead`](Self::lead).
     fn enqueue(&self, phase: Phase, operations: u32, queue: AnyQueue<'_, 's>) -> symmetra::Result<()>;
     /// The phase that runs once before all operations of a phase, and is not part of them.
     fn lead(&self, phase: Phase) -> Option<Phase>;
     /// The operands of the candidate.
-    fn operands(&self) -> &'s Operands;
+    fn operands(&self) -> &'s MoeOperands;
     /// Whether a dispatch also writes the metadata of rows.
     fn writes_numbers(&self) -> bool;
 
@@ -65,23 +65,23 @@ pub(super) trait Side<'s> {
 }
 
 /// Rows in one order: the received rows of each rank, the inputs of a rank, and its expected results.
-pub(super) struct Order<'a> {
-    pub(super) layout: Layout,
-    pub(super) oracle: Oracle,
-    pub(super) inputs: Inputs<'a>,
+pub(super) struct MoeOrder<'a> {
+    pub(super) layout: RowOrder,
+    pub(super) oracle: MoeOracle,
+    pub(super) inputs: MoeInputs<'a>,
     pub(super) expected: RoutedOutputs<bf16>,
 }
 
-impl<'a> Order<'a> {
+impl<'a> MoeOrder<'a> {
     /// `given`: the rows that the rank passes in, if these are not `rows`.
     pub(super) fn new(
         race: &MoeRace,
-        (rows, given): (&Rows, Option<&Rows>),
-        (routes, layout): (&'a Routes, Layout),
+        (rows, given): (&RowPool, Option<&RowPool>),
+        (routes, layout): (&'a Routes, RowOrder),
         [rank, tokens]: [usize; 2],
     ) -> Self {
-        let oracle = Oracle::new(race.shape, layout, routes);
-        let inputs = Inputs::new((given.unwrap_or(rows), race.wire), routes, rank, [tokens, oracle.rows(rank)]);
+        let oracle = MoeOracle::new(race.shape, layout, routes);
+        let inputs = MoeInputs::new((given.unwrap_or(rows), race.wire), routes, rank, [tokens, oracle.rows(rank)]);
         let expected = oracle.expected(rank, rows, race.wire);
         Self { layout, oracle, inputs, expected }
     }
@@ -90,14 +90,14 @@ impl<'a> Order<'a> {
 /// A method or a peer in one phase.
 pub(super) struct PhaseCandidate<'r, 's> {
     pub(super) method: &'static str,
-    pub(super) side: &'r dyn Side<'s>,
+    pub(super) side: &'r dyn MoeCandidate<'s>,
     pub(super) phase: Phase,
-    pub(super) order: &'r Order<'r>,
+    pub(super) order: &'r MoeOrder<'r>,
 }
 
 impl<'r, 's> PhaseCandidate<'r, 's> {
     /// A method or a peer in all its phases, leads first.
-    pub(super) fn all(method: &'static str, side: &'r dyn Side<'s>, order: &'r Order<'r>) -> Vec<Self> {
+    pub(super) fn all(method: &'static str, side: &'r dyn MoeCandidate<'s>, order: &'r MoeOrder<'r>) -> Vec<Self> {
         side.phases().into_iter().map(|phase| Self { method, side, phase, order }).collect()
     }
 }
@@ -119,7 +119,7 @@ impl<'s> Candidate<'s> for PhaseCandidate<'_, 's> {
         self.side.operands().write(&self.order.inputs, stream)
     }
 
-    fn verify(&self, _: u32, stream: &Stream) -> symmetra::Result<Verdict> {
+    fn verify(&self, _: u32, stream: &Stream) -> symmetra::Result<CandidateVerdict> {
         let (mut wrong, operands, expected) = (0, self.side.operands(), &self.order.expected);
         if matches!(self.phase, Phase::Dispatch | Phase::Both) {
             wrong += operands.wrong_rows(expected, stream)?;
@@ -130,14 +130,14 @@ impl<'s> Candidate<'s> for PhaseCandidate<'_, 's> {
         if matches!(self.phase, Phase::Combine | Phase::Both) {
             wrong += operands.wrong_sums(expected, stream)?;
         }
-        Ok(Verdict { wrong, checksum: checksum(&operands.output.read(stream)?) })
+        Ok(CandidateVerdict { wrong, checksum: checksum(&operands.output.read(stream)?) })
     }
 }
 
 /// This library, by one method.
 pub(super) struct Ours<'s> {
     pub(super) experts: Experts,
-    pub(super) operands: &'s Operands,
+    pub(super) operands: &'s MoeOperands,
 }
 
 impl<'s> Ours<'s> {
@@ -147,7 +147,7 @@ impl<'s> Ours<'s> {
     }
 }
 
-impl<'s> Side<'s> for Ours<'s> {
+impl<'s> MoeCandidate<'s> for Ours<'s> {
     fn enqueue(&self, phase: Phase, operations: u32, queue: AnyQueue<'_, 's>) -> symmetra::Result<()> {
         match phase {
             Phase::Plan => Ok(()),
@@ -164,7 +164,7 @@ impl<'s> Side<'s> for Ours<'s> {
         (phase == Phase::Combine).then_some(Phase::Dispatch)
     }
 
-    fn operands(&self) -> &'s Operands {
+    fn operands(&self) -> &'s MoeOperands {
         self.operands
     }
 

@@ -19,24 +19,24 @@ impl Home<'_> {
     }
 }
 
-pub(super) enum Memory<T: Element> {
+pub(super) enum MoeMemory<T: Element> {
     Own(DeviceBuffer<T>),
     Shared(SymmetricBuffer<T>),
 }
 
-/// Evaluates an expression with the buffer of a [`Memory`] of either kind. A call takes a borrowed range of a symmetric
+/// Evaluates an expression with the buffer of a [`MoeMemory`] of either kind. A call takes a borrowed range of a symmetric
 /// buffer as memory that peers do not address.
 macro_rules! with_buffer {
     ($memory:expr, $buffer:ident => $value:expr) => {
         match $memory {
-            Memory::Own($buffer) => $value,
-            Memory::Shared($buffer) => $value,
+            MoeMemory::Own($buffer) => $value,
+            MoeMemory::Shared($buffer) => $value,
         }
     };
 }
 pub(super) use with_buffer;
 
-impl<T: Element> Memory<T> {
+impl<T: Element> MoeMemory<T> {
     /// Collective where the home is shared.
     pub(super) fn new(home: Home<'_>, elems: usize) -> symmetra::Result<Self> {
         Ok(match home {

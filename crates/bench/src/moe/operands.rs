@@ -4,28 +4,29 @@ use symmetra::experts::{Combine, Experts, Received, Routed, Routing, ScaleOrder}
 use symmetra::half::bf16;
 use symmetra::{Element, Queue, Stream};
 
-use super::memory::{Home, Memory, with_buffer};
-use super::oracle::{Oracle, Rows, given, unwritten};
+use super::memory::{Home, MoeMemory, with_buffer};
+use super::oracle::{MoeOracle, RowPool, given, unwritten};
 use super::routes::Routes;
 use harness::buffer::BUFFER_BYTES;
-use harness::experts::{Layout, Shape, Wire, groups};
+use harness::experts::{ExpertShape, RowOrder, RowWire, groups};
 use reference::experts::dispatch::RoutedOutputs;
 use reference::experts::wire::WireRow;
 
 /// Rows as they are passed in, or as they travel.
 pub(super) enum Lines {
-    Same(Memory<bf16>),
-    F8 { codes: Memory<u8>, scales: Memory<f32> },
+    Same(MoeMemory<bf16>),
+    F8 { codes: MoeMemory<u8>, scales: MoeMemory<f32> },
 }
 
 impl Lines {
     /// Collective where the home is shared.
-    pub(super) fn new(home: Home<'_>, wire: Wire, [rows, hidden]: [usize; 2]) -> symmetra::Result<Self> {
+    pub(super) fn new(home: Home<'_>, wire: RowWire, [rows, hidden]: [usize; 2]) -> symmetra::Result<Self> {
         Ok(match wire {
-            Wire::Same => Self::Same(Memory::new(home, rows * hidden)?),
-            Wire::F8 | Wire::GivenF8 => {
-                Self::F8 { codes: Memory::new(home, rows * hidden)?, scales: Memory::new(home, rows * groups(hidden))? }
-            }
+            RowWire::Same => Self::Same(MoeMemory::new(home, rows * hidden)?),
+            RowWire::F8 | RowWire::GivenF8 => Self::F8 {
+                codes: MoeMemory::new(home, rows * hidden)?,
+                scales: MoeMemory::new(home, rows * groups(hidden))?,
+            },
         })
     }
 
@@ -50,7 +51,7 @@ impl Lines {
     ) -> symmetra::Result<Routed<'h>> {
         match self {
             Self::Same(rows) => experts.dispatch(routing, rows.borrow(), into, queue),
-            Self::F8 { codes, scales } => experts.dispatch_f8(routing, (codes.borrow(), scales.borrow()), into, queue),
+            Self::F8 { codes, scales } => experts.dispatch_f8(routing, codes.borrow(), scales.borrow(), into, queue),
         }
     }
 
@@ -63,7 +64,7 @@ impl Lines {
     ) -> symmetra::Result<()> {
         match self {
             Self::Same(rows) => routed.dispatch(rows.borrow(), into, queue),
-            Self::F8 { codes, scales } => routed.dispatch_f8((codes.borrow(), scales.borrow()), into, queue),
+            Self::F8 { codes, scales } => routed.dispatch_f8(codes.borrow(), scales.borrow(), into, queue),
         }
     }
 
@@ -101,16 +102,16 @@ impl Lines {
 const SHARED_BUFFERS: u64 = 5;
 
 /// The inputs of this rank, and the results of its experts for the received rows.
-pub(super) struct Inputs<'a> {
+pub(super) struct MoeInputs<'a> {
     pub(super) routes: &'a Routes,
     rows: WireRow,
     results: Vec<bf16>,
 }
 
-impl<'a> Inputs<'a> {
+impl<'a> MoeInputs<'a> {
     /// `results`: the number of rows of results.
     pub(super) fn new(
-        (rows, wire): (&Rows, Wire),
+        (rows, wire): (&RowPool, RowWire),
         routes: &'a Routes,
         rank: usize,
         [tokens, results]: [usize; 2],
@@ -124,54 +125,54 @@ impl<'a> Inputs<'a> {
 }
 
 /// The operands of a rank for one number of tokens. Operands that a layout does not have are empty.
-pub(super) struct Operands {
-    pub(super) layout: Layout,
+pub(super) struct MoeOperands {
+    pub(super) layout: RowOrder,
     rank: usize,
     /// `[tokens, top_k]`, as the weights.
-    pub(super) ids: Memory<i32>,
-    pub(super) weights: Memory<f32>,
+    pub(super) ids: MoeMemory<i32>,
+    pub(super) weights: MoeMemory<f32>,
     /// `[tokens, hidden]`, as the output.
     pub(super) rows: Lines,
-    pub(super) output: Memory<bf16>,
+    pub(super) output: MoeMemory<bf16>,
     pub(super) received: Lines,
     /// The counts of the experts of this rank.
-    counts: Memory<u32>,
-    offsets: Memory<u32>,
-    local_ids: Memory<i32>,
-    local_weights: Memory<f32>,
-    pub(super) results: Memory<bf16>,
+    counts: MoeMemory<u32>,
+    offsets: MoeMemory<u32>,
+    local_ids: MoeMemory<i32>,
+    local_weights: MoeMemory<f32>,
+    pub(super) results: MoeMemory<bf16>,
 }
 
-impl Operands {
+impl MoeOperands {
     /// `home` holds received rows, their metadata, and results; all other memory is the rank's own. Collective where
     /// the home is shared.
     pub(super) fn new(
         home: Home<'_>,
-        (shape, wire, layout): (Shape, Wire, Layout),
-        oracle: &Oracle,
+        (shape, wire, layout): (ExpertShape, RowWire, RowOrder),
+        oracle: &MoeOracle,
         [rank, tokens]: [usize; 2],
     ) -> symmetra::Result<Self> {
-        let Shape { top_k, hidden, .. } = shape;
+        let ExpertShape { top_k, hidden, .. } = shape;
         let (own, outputs) = (Home::Own(home.device()), oracle.unwritten(rank, wire));
         let [counts, offsets, ..] = &outputs.numbers;
         Ok(Self {
             layout,
             rank,
-            ids: Memory::new(own, tokens * top_k)?,
-            weights: Memory::new(own, tokens * top_k)?,
+            ids: MoeMemory::new(own, tokens * top_k)?,
+            weights: MoeMemory::new(own, tokens * top_k)?,
             rows: Lines::new(own, wire.given(), [tokens, hidden])?,
-            output: Memory::new(own, outputs.sums.len())?,
+            output: MoeMemory::new(own, outputs.sums.len())?,
             received: Lines::new(home, wire, [oracle.rows(rank), hidden])?,
-            counts: Memory::new(own, counts.len())?,
-            offsets: Memory::new(own, offsets.len())?,
-            local_ids: Memory::new(home, outputs.ids.len())?,
-            local_weights: Memory::new(home, outputs.weights.len())?,
-            results: Memory::new(home, oracle.rows(rank) * hidden)?,
+            counts: MoeMemory::new(own, counts.len())?,
+            offsets: MoeMemory::new(own, offsets.len())?,
+            local_ids: MoeMemory::new(home, outputs.ids.len())?,
+            local_weights: MoeMemory::new(home, outputs.weights.len())?,
+            results: MoeMemory::new(home, oracle.rows(rank) * hidden)?,
         })
     }
 
     /// Bytes of a symmetric heap that the operands take at a shared home, for `rows` rows of a rank.
-    pub(super) fn shared_bytes(shape: Shape, wire: Wire, rows: usize) -> u64 {
+    pub(super) fn shared_bytes(shape: ExpertShape, wire: RowWire, rows: usize) -> u64 {
         let row = wire.row_bytes(shape.hidden) + 8 * shape.top_k + size_of::<bf16>() * shape.hidden;
         (rows * row) as u64 + SHARED_BUFFERS * BUFFER_BYTES
     }
@@ -195,15 +196,15 @@ impl Operands {
             with_buffer!(&self.local_weights, weights => into.weights(weights))
         };
         match self.layout {
-            Layout::ByRank => beside(into.counts(self.counts.borrow())),
-            Layout::ByExpert => into.counts(self.counts.borrow()).offsets(self.offsets.borrow()),
-            Layout::Padded => into.counts(self.counts.borrow()),
-            Layout::BySource => beside(into),
+            RowOrder::ByRank => beside(into.counts(self.counts.borrow())),
+            RowOrder::ByExpert => into.counts(self.counts.borrow()).offsets(self.offsets.borrow()),
+            RowOrder::Padded => into.counts(self.counts.borrow()),
+            RowOrder::BySource => beside(into),
         }
     }
 
     /// Writes the inputs of calls, and marks the outputs. Blocks until all is written.
-    pub(super) fn write(&self, inputs: &Inputs<'_>, stream: &Stream) -> symmetra::Result<()> {
+    pub(super) fn write(&self, inputs: &MoeInputs<'_>, stream: &Stream) -> symmetra::Result<()> {
         self.ids.write(&inputs.routes.ids[self.rank], stream)?;
         self.weights.write(&inputs.routes.weights[self.rank], stream)?;
         self.rows.write(&inputs.rows, stream)?;
@@ -236,12 +237,12 @@ impl Operands {
 }
 
 /// Overwrites all elements with a value that has no meaning.
-fn forget<T: Element>(buffer: &Memory<T>, stream: &Stream) -> symmetra::Result<()> {
+fn forget<T: Element>(buffer: &MoeMemory<T>, stream: &Stream) -> symmetra::Result<()> {
     buffer.write(&vec![unwritten(); buffer.len()], stream)
 }
 
 /// How many elements have other bits.
-fn unlike<T: Element>(buffer: &Memory<T>, right: &[T], stream: &Stream) -> symmetra::Result<u64> {
+fn unlike<T: Element>(buffer: &MoeMemory<T>, right: &[T], stream: &Stream) -> symmetra::Result<u64> {
     let found = buffer.read(stream)?;
     let differs = |(found, right): &(&T, &T)| bytemuck::bytes_of(*found) != bytemuck::bytes_of(*right);
     Ok((found.len().abs_diff(right.len()) + found.iter().zip(right).filter(differs).count()) as u64)

@@ -4,7 +4,7 @@ use symmetra::experts::{ExpertConfig, ScaleOrder, Scales};
 use symmetra::half::bf16;
 
 use super::routes::{Routes, random};
-use harness::experts::{Layout, Shape, Wire, groups};
+use harness::experts::{ExpertShape, RowOrder, RowWire, groups};
 use reference::element::Summand;
 use reference::experts::arrivals::{Arrivals, RankRouting, RoutedPair};
 use reference::experts::combine::{SumsBefore, combined};
@@ -20,7 +20,7 @@ pub(super) fn unwritten<T: bytemuck::AnyBitPattern>() -> T {
 }
 
 /// Random rows of all ranks: windows of one pool, each at a place of its own.
-pub(super) struct Rows {
+pub(super) struct RowPool {
     seed: u64,
     hidden: usize,
     pool: Vec<bf16>,
@@ -29,7 +29,7 @@ pub(super) struct Rows {
 /// A prime, beyond the longest row.
 const POOL: usize = 262_139;
 
-impl Rows {
+impl RowPool {
     pub(super) fn new(seed: u64, hidden: usize) -> Self {
         let mut random = random(seed, "pool");
         Self { seed, hidden, pool: (0..POOL).map(|_| bf16::draw(&mut random)).collect() }
@@ -52,16 +52,16 @@ impl Rows {
 }
 
 /// A row as its receivers get the row.
-fn wired(row: impl Iterator<Item = bf16>, wire: Wire) -> WireRow {
+fn wired(row: impl Iterator<Item = bf16>, wire: RowWire) -> WireRow {
     let row: Vec<bf16> = row.collect();
     match wire {
-        Wire::Same => WireRow::unchanged(&row),
-        Wire::F8 | Wire::GivenF8 => WireRow::quantised(&row, Scales::F32),
+        RowWire::Same => WireRow::unchanged(&row),
+        RowWire::F8 | RowWire::GivenF8 => WireRow::quantised(&row, Scales::F32),
     }
 }
 
 /// Rows one after the other, as a caller passes them for this format.
-pub(super) fn given(rows: impl Iterator<Item = impl Iterator<Item = bf16>>, wire: Wire) -> WireRow {
+pub(super) fn given(rows: impl Iterator<Item = impl Iterator<Item = bf16>>, wire: RowWire) -> WireRow {
     rows.map(|row| wired(row, wire.given())).fold(WireRow::default(), |mut all, row| {
         all.bytes.extend(row.bytes);
         all.scales.extend(row.scales);
@@ -70,9 +70,9 @@ pub(super) fn given(rows: impl Iterator<Item = impl Iterator<Item = bf16>>, wire
 }
 
 /// The rows that each rank receives.
-pub(super) struct Oracle {
+pub(super) struct MoeOracle {
     form: ExpertConfig,
-    layout: Layout,
+    layout: RowOrder,
     /// The capacity of every expert, where capacities are equal.
     pub(super) room: usize,
     /// Most rows that a rank receives; by source, the capacity of every rank.
@@ -80,8 +80,8 @@ pub(super) struct Oracle {
     arrivals: Vec<Arrivals>,
 }
 
-impl Oracle {
-    pub(super) fn new(shape: Shape, layout: Layout, routes: &Routes) -> Self {
+impl MoeOracle {
+    pub(super) fn new(shape: ExpertShape, layout: RowOrder, routes: &Routes) -> Self {
         let tokens = routes.ids[0].len() / shape.top_k;
         let of_ranks = routes.ids.iter().zip(&routes.weights);
         let routings: Vec<RankRouting<'_, i32>> =
@@ -96,7 +96,7 @@ impl Oracle {
             false => arrivals.pairs.len(),
         };
         let most = match layout {
-            Layout::BySource => routings.len() * tokens,
+            RowOrder::BySource => routings.len() * tokens,
             _ => arrivals.iter().map(rows).max().unwrap_or(0).max(1),
         };
         Self { form, layout, room, most, arrivals }
@@ -129,22 +129,22 @@ impl Oracle {
     /// The number of rows for which an operand of a rank has room.
     pub(super) fn rows(&self, rank: usize) -> usize {
         match self.layout {
-            Layout::ByRank | Layout::ByExpert | Layout::BySource => self.most,
-            Layout::Padded => self.room * self.experts_on(rank),
+            RowOrder::ByRank | RowOrder::ByExpert | RowOrder::BySource => self.most,
+            RowOrder::Padded => self.room * self.experts_on(rank),
         }
     }
 
     /// The outputs of a rank before a call: nothing is written. Outputs that a layout does not have are empty.
-    pub(super) fn unwritten(&self, rank: usize, wire: Wire) -> RoutedOutputs<bf16> {
+    pub(super) fn unwritten(&self, rank: usize, wire: RowWire) -> RoutedOutputs<bf16> {
         let (rows, experts, hidden) = (self.rows(rank), self.experts_on(rank), self.form.hidden);
         let only = |when: bool, elems: usize| if when { elems } else { 0 };
         let pairs = only(self.layout.is_by_token(), rows * self.form.top_k);
-        let counts = only(self.layout != Layout::BySource, experts);
-        let offsets = only(self.layout == Layout::ByExpert, experts + 1);
-        let row = if wire == Wire::Same { size_of::<bf16>() * hidden } else { hidden };
+        let counts = only(self.layout != RowOrder::BySource, experts);
+        let offsets = only(self.layout == RowOrder::ByExpert, experts + 1);
+        let row = if wire == RowWire::Same { size_of::<bf16>() * hidden } else { hidden };
         RoutedOutputs {
             rows: vec![UNWRITTEN; rows * row],
-            scales: vec![unwritten(); only(wire != Wire::Same, rows * groups(hidden))],
+            scales: vec![unwritten(); only(wire != RowWire::Same, rows * groups(hidden))],
             exponents: Vec::new(),
             numbers: [counts, offsets, 0, 0].map(|count| vec![unwritten(); count]),
             ids: vec![unwritten(); pairs],
@@ -154,7 +154,7 @@ impl Oracle {
     }
 
     /// The expected results of a rank.
-    pub(super) fn expected(&self, rank: usize, rows: &Rows, wire: Wire) -> RoutedOutputs<bf16> {
+    pub(super) fn expected(&self, rank: usize, rows: &RowPool, wire: RowWire) -> RoutedOutputs<bf16> {
         let mut outputs = self.unwritten(rank, wire);
         let token = |source, token| wired(rows.token(source, token), wire);
         outputs.dispatch(&self.form, &self.arrivals[rank], ScaleOrder::Rows, token);

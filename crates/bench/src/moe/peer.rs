@@ -6,27 +6,27 @@ use symmetra::half::bf16;
 use symmetra::{AnyQueue, Communicator, Config, DeviceBuffer, Stream};
 
 use super::MoeRace;
-use super::candidate::{Order, Phase, Side};
-use super::memory::{Home, Memory};
-use super::operands::{Lines, Operands};
+use super::candidate::{MoeCandidate, MoeOrder, Phase};
+use super::memory::{Home, MoeMemory};
+use super::operands::{Lines, MoeOperands};
 use harness::alone::alone_with;
 use harness::buffer::BUFFER_BYTES;
-use harness::comparison::work::{Library, Messages, Payload, Work};
-use harness::experts::{Layout, Shape, Wire, groups};
-use harness::failure::Failure;
+use harness::comparison::work::{ComparedLibrary, ComparedMessages, Payload, Work};
+use harness::experts::{ExpertShape, RowOrder, RowWire, groups};
+use harness::failure::CommandFailure;
 use reference::experts::arrivals::RoutedPair;
 
 /// The order of the peer's rows for our order. A message leaves no room for rows that do not come, so the peer
 /// keeps rows by rank where ours are by source, without reordering.
-pub(super) const fn order_of(layout: Layout) -> Layout {
+pub(super) const fn order_of(layout: RowOrder) -> RowOrder {
     match layout {
-        Layout::BySource => Layout::ByRank,
+        RowOrder::BySource => RowOrder::ByRank,
         other => other,
     }
 }
 
 /// The operands between the steps of a rank.
-pub(super) struct Between {
+pub(super) struct PeerStep {
     /// Ranks as experts: the ranks of each token in their order, then -1.
     targets: DeviceBuffer<i32>,
     packer: Experts,
@@ -36,7 +36,7 @@ pub(super) struct Between {
     came: Vec<usize>,
     unpacks: Option<Unpacks>,
     /// Results for this rank's tokens, by rank.
-    returned: Memory<bf16>,
+    returned: MoeMemory<bf16>,
     hidden: usize,
 }
 
@@ -46,17 +46,17 @@ struct Unpacks {
     weights: DeviceBuffer<f32>,
     experts: Experts,
     landed: Lines,
-    parts: Memory<bf16>,
+    parts: MoeMemory<bf16>,
 }
 
-impl Between {
+impl PeerStep {
     pub(super) fn new(
         race: &MoeRace,
         communicator: &Communicator,
-        order: &Order<'_>,
+        order: &MoeOrder<'_>,
         tokens: usize,
         stream: &Stream,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandFailure> {
         let (oracle, layout) = (&order.oracle, order.layout);
         let (device, rank, ranks) = (communicator.device(), communicator.rank(), communicator.world_size());
         let (wire, hidden) = (race.wire, race.shape.hidden);
@@ -78,17 +78,17 @@ impl Between {
         }
         let [out, into] = [&sent, &came].map(|rows: &Vec<usize>| rows.iter().sum::<usize>());
 
-        let mut packing = Shape { experts: ranks, top_k: most, hidden }.config(tokens);
-        (packing.wire, packing.layout) = (wire.setting(), Layout::ByExpert.setting(0));
+        let mut packing = ExpertShape { experts: ranks, top_k: most, hidden }.config(tokens);
+        (packing.wire, packing.layout) = (wire.setting(), RowOrder::ByExpert.setting(0));
         (packing.capacity, packing.method) = (Some(out.max(1)), Method::Gather);
         let local = oracle.experts_on(rank);
-        let mut unpacking = Shape { experts: local.max(1), ..race.shape }.config(into.max(1));
+        let mut unpacking = ExpertShape { experts: local.max(1), ..race.shape }.config(into.max(1));
         (unpacking.layout, unpacking.capacity) = (layout.setting(oracle.room), Some(oracle.most));
         unpacking.method = Method::Gather;
-        if wire != Wire::Same {
+        if wire != RowWire::Same {
             unpacking.wire = symmetra::experts::Wire::GivenF8;
         }
-        let reorders = layout != Layout::ByRank && local > 0;
+        let reorders = layout != RowOrder::ByRank && local > 0;
         let mut config = Config::default();
         config.heap_bytes = expert_bytes(1, &config, &packing)? + 4 * BUFFER_BYTES;
         config.heap_bytes += if reorders { expert_bytes(1, &config, &unpacking)? } else { 0 };
@@ -102,7 +102,7 @@ impl Between {
                     weights: DeviceBuffer::from_slice(&weights, stream)?,
                     experts: alone.experts(unpacking)?,
                     landed: Lines::new(Home::Own(device), wire, [into, hidden])?,
-                    parts: Memory::new(Home::Own(device), into * hidden)?,
+                    parts: MoeMemory::new(Home::Own(device), into * hidden)?,
                 })
             }
             false => None,
@@ -114,7 +114,7 @@ impl Between {
             sent,
             came,
             unpacks,
-            returned: Memory::new(Home::Own(device), out.max(1) * hidden)?,
+            returned: MoeMemory::new(Home::Own(device), out.max(1) * hidden)?,
             hidden,
         })
     }
@@ -129,15 +129,19 @@ impl Between {
         let counts = |width| self.counts(width);
         match (&self.packed, into) {
             (Lines::Same(from), Lines::Same(into)) => {
-                vec![Payload::Rows(Messages { from: from.borrow(), into: into.borrow(), counts: counts(self.hidden) })]
+                vec![Payload::Rows(ComparedMessages {
+                    from: from.borrow(),
+                    into: into.borrow(),
+                    counts: counts(self.hidden),
+                })]
             }
             (Lines::F8 { codes, scales }, Lines::F8 { codes: codes_into, scales: scales_into }) => vec![
-                Payload::Values(Messages {
+                Payload::Values(ComparedMessages {
                     from: codes.borrow(),
                     into: codes_into.borrow(),
                     counts: counts(self.hidden),
                 }),
-                Payload::Scales(Messages {
+                Payload::Scales(ComparedMessages {
                     from: scales.borrow(),
                     into: scales_into.borrow(),
                     counts: counts(groups(self.hidden)),
@@ -149,28 +153,32 @@ impl Between {
     }
 
     /// Results on their way back.
-    fn back<'s>(&'s self, from: &'s Memory<bf16>) -> Vec<Payload<'s>> {
+    fn back<'s>(&'s self, from: &'s MoeMemory<bf16>) -> Vec<Payload<'s>> {
         let [sent, came] = self.counts(self.hidden);
-        vec![Payload::Rows(Messages { from: from.borrow(), into: self.returned.borrow(), counts: [came, sent] })]
+        vec![Payload::Rows(ComparedMessages {
+            from: from.borrow(),
+            into: self.returned.borrow(),
+            counts: [came, sent],
+        })]
     }
 }
 
 /// The peer.
 pub(super) struct MessagePeer<'s> {
-    operands: &'s Operands,
-    between: &'s Between,
+    operands: &'s MoeOperands,
+    between: &'s PeerStep,
     there: Work<'s>,
     back: Work<'s>,
 }
 
 /// The routings of the packer and the unpacker, which are exchanged outside the timed phases.
-struct Planned<'q> {
+struct PlannedExchange<'q> {
     packs: Routed<'q>,
     unpacks: Option<Routed<'q>>,
 }
 
 impl<'s> MessagePeer<'s> {
-    pub(super) fn new(library: &'s impl Library, operands: &'s Operands, between: &'s Between) -> Self {
+    pub(super) fn new(library: &'s impl ComparedLibrary, operands: &'s MoeOperands, between: &'s PeerStep) -> Self {
         let (landed, parts) = match &between.unpacks {
             Some(unpacks) => (&unpacks.landed, &unpacks.parts),
             None => (&operands.received, &operands.results),
@@ -179,15 +187,15 @@ impl<'s> MessagePeer<'s> {
         Self { operands, between, there, back }
     }
 
-    fn plan<'q>(&'q self, queue: AnyQueue<'q, 's>) -> symmetra::Result<Planned<'q>> {
-        let Between { targets, packer, unpacks, .. } = self.between;
+    fn plan<'q>(&'q self, queue: AnyQueue<'q, 's>) -> symmetra::Result<PlannedExchange<'q>> {
+        let PeerStep { targets, packer, unpacks, .. } = self.between;
         let routing = |unpacks: &'s Unpacks| Routing::new(&unpacks.ids).weights(&unpacks.weights);
         let unpacks = unpacks.as_ref().map(|unpacks| unpacks.experts.plan(&routing(unpacks), queue));
-        Ok(Planned { packs: packer.plan(&Routing::new(targets), queue)?, unpacks: unpacks.transpose()? })
+        Ok(PlannedExchange { packs: packer.plan(&Routing::new(targets), queue)?, unpacks: unpacks.transpose()? })
     }
 
-    fn dispatch(&self, planned: &Planned<'_>, queue: AnyQueue<'_, 's>) -> symmetra::Result<()> {
-        let Between { packed, unpacks, .. } = self.between;
+    fn dispatch(&self, planned: &PlannedExchange<'_>, queue: AnyQueue<'_, 's>) -> symmetra::Result<()> {
+        let PeerStep { packed, unpacks, .. } = self.between;
         self.operands.rows.dispatch_again(&planned.packs, &packed.received(), queue)?;
         (self.there)(queue)?;
         let (Some(routed), Some(Unpacks { landed, .. })) = (&planned.unpacks, unpacks) else { return Ok(()) };
@@ -195,9 +203,9 @@ impl<'s> MessagePeer<'s> {
         landed.dispatch_again(routed, &into, queue)
     }
 
-    fn combine(&self, planned: &Planned<'_>, queue: AnyQueue<'_, 's>) -> symmetra::Result<()> {
-        let Between { unpacks, returned, .. } = self.between;
-        let Operands { results, output, .. } = self.operands;
+    fn combine(&self, planned: &PlannedExchange<'_>, queue: AnyQueue<'_, 's>) -> symmetra::Result<()> {
+        let PeerStep { unpacks, returned, .. } = self.between;
+        let MoeOperands { results, output, .. } = self.operands;
         if let (Some(routed), Some(Unpacks { parts, .. })) = (&planned.unpacks, unpacks) {
             routed.combine(results.borrow(), parts.borrow(), Combine::default(), queue)?;
         }
@@ -206,7 +214,7 @@ impl<'s> MessagePeer<'s> {
     }
 }
 
-impl<'s> Side<'s> for MessagePeer<'s> {
+impl<'s> MoeCandidate<'s> for MessagePeer<'s> {
     fn enqueue(&self, phase: Phase, operations: u32, queue: AnyQueue<'_, 's>) -> symmetra::Result<()> {
         if phase == Phase::Plan {
             return (0..operations).try_for_each(|_| self.plan(queue).map(drop));
@@ -227,7 +235,7 @@ impl<'s> Side<'s> for MessagePeer<'s> {
         (phase != Phase::Plan).then_some(Phase::Plan)
     }
 
-    fn operands(&self) -> &'s Operands {
+    fn operands(&self) -> &'s MoeOperands {
         self.operands
     }
 

@@ -1,31 +1,31 @@
 //! One rank's part of a comparison of experts: the candidates of every number of tokens.
 
 use super::MoeRace;
-use super::candidate::{Order, Ours, PhaseCandidate, Side};
+use super::candidate::{MoeCandidate, MoeOrder, Ours, PhaseCandidate};
 use super::memory::Home;
-use super::operands::Operands;
-use super::oracle::Rows;
-use super::peer::{Between, MessagePeer, order_of};
-use crate::race::Bench;
-use harness::failure::Failure;
+use super::operands::MoeOperands;
+use super::oracle::RowPool;
+use super::peer::{MessagePeer, PeerStep, order_of};
+use crate::race::RaceRank;
+use harness::failure::CommandFailure;
 
 /// The method that serves for each of our candidates.
-pub(super) type Notes = Vec<String>;
+pub(super) type MoeNotes = Vec<String>;
 
 impl MoeRace {
-    pub(super) fn measure_all(&self, bench: &mut Bench<'_, '_, Notes>) -> Result<(), Failure> {
+    pub(super) fn measure_all(&self, bench: &mut RaceRank<'_, '_, MoeNotes>) -> Result<(), CommandFailure> {
         let (communicator, stream) = (bench.communicator, bench.stream());
         let rank = communicator.rank();
-        let rows = Rows::new(self.pace.seed, self.shape.hidden);
+        let rows = RowPool::new(self.pace.seed, self.shape.hidden);
         for (size, tokens) in self.tokens.iter().copied().enumerate() {
             let (layout, routes) = (self.layout(tokens), self.routes(tokens));
-            let ordered = |layout| Order::new(self, (&rows, None), (&routes, layout), [rank, tokens]);
+            let ordered = |layout| MoeOrder::new(self, (&rows, None), (&routes, layout), [rank, tokens]);
             let order = ordered(layout);
             let other = (bench.nccl.is_some() && order_of(layout) != layout).then(|| ordered(order_of(layout)));
             let order_of_peer = other.as_ref().unwrap_or(&order);
-            let operands = |home, order: &Order<'_>| {
+            let operands = |home, order: &MoeOrder<'_>| {
                 let form = (self.shape, self.wire, order.layout);
-                let operands = Operands::new(home, form, &order.oracle, [rank, tokens])?;
+                let operands = MoeOperands::new(home, form, &order.oracle, [rank, tokens])?;
                 // The first call of a candidate is made before the candidate is verified, and needs ids.
                 operands.write(&order.inputs, stream).map(|()| operands)
             };
@@ -35,12 +35,12 @@ impl MoeRace {
             let of_peer = match bench.nccl {
                 Some(_) => Some((
                     operands(alone, order_of_peer)?,
-                    Between::new(self, communicator, order_of_peer, tokens, stream)?,
+                    PeerStep::new(self, communicator, order_of_peer, tokens, stream)?,
                 )),
                 None => None,
             };
-            let mut sides: Vec<(Box<dyn Side<'_> + '_>, &Order<'_>)> = Vec::new();
-            let mut serves = Notes::new();
+            let mut sides: Vec<(Box<dyn MoeCandidate<'_> + '_>, &MoeOrder<'_>)> = Vec::new();
+            let mut serves = MoeNotes::new();
             for config in self.configs(&order.oracle, tokens) {
                 let experts = communicator.experts(config)?;
                 serves.push(experts.method().name().to_owned());

@@ -6,17 +6,17 @@ use serde::Serialize;
 
 use super::MoeRace;
 use super::candidate::{BOTH, COMBINE, DISPATCH, named};
-use super::oracle::Oracle;
+use super::oracle::MoeOracle;
 use super::peer::order_of;
-use super::rank::Notes;
+use super::rank::MoeNotes;
 use crate::pace::Pace;
 use crate::plot::{FASTER, HIGHER, Panel, Points};
-use crate::race::{Bench, Combined, Race, of_tokens};
-use crate::report::Report;
+use crate::race::{Combined, Race, RaceRank, of_tokens};
+use crate::report::RaceReport;
 use harness::columns::Column;
 use harness::comparison::turns::Mode;
-use harness::experts::{Layout, Shape, Wire};
-use harness::failure::Failure;
+use harness::experts::{ExpertShape, RowOrder, RowWire};
+use harness::failure::CommandFailure;
 use harness::statistics::{busbw_gbps, ratio};
 
 /// A number of each phase.
@@ -55,7 +55,7 @@ impl Phases {
 pub(crate) struct MethodRow {
     tokens: usize,
     mode: Mode,
-    layout: Layout,
+    layout: RowOrder,
     /// Our method, or a peer.
     method: &'static str,
     /// The method that the library uses for our candidate.
@@ -75,25 +75,25 @@ pub(crate) struct MethodRow {
 
 /// The layer of experts.
 #[derive(Debug, Serialize)]
-pub(crate) struct Settings {
-    shape: Shape,
-    wire: Wire,
+pub(crate) struct MoeSettings {
+    shape: ExpertShape,
+    wire: RowWire,
     routing: String,
 }
 
 /// The settings of one number of tokens.
-struct Size {
+struct TokenSettings {
     tokens: usize,
-    layout: Layout,
+    layout: RowOrder,
     /// Bytes of a dispatch and of a combine.
     logical_bytes: [u64; 2],
     link_bytes: [u64; 2],
 }
 
-impl Size {
+impl TokenSettings {
     fn new(race: &MoeRace, tokens: usize) -> Self {
         let (layout, routes) = (race.layout(tokens), race.routes(tokens));
-        let oracle = Oracle::new(race.shape, layout, &routes);
+        let oracle = MoeOracle::new(race.shape, layout, &routes);
         let row_bytes = [race.wire.row_bytes(race.shape.hidden), 2 * race.shape.hidden];
         let of_rank = |ids: &Vec<i32>| ids.iter().filter(|id| **id >= 0).count();
         let pairs = routes.ids.iter().map(of_rank).max().unwrap_or(0);
@@ -117,16 +117,16 @@ impl Size {
 
 impl Race for MoeRace {
     const NAME: &'static str = "experts race";
-    type Notes = Notes;
-    type Settings = Settings;
+    type Notes = MoeNotes;
+    type Settings = MoeSettings;
     type Row = MethodRow;
 
     fn pace(&self) -> &Pace {
         &self.pace
     }
 
-    fn settings(&self) -> Settings {
-        Settings { shape: self.shape, wire: self.wire, routing: self.traffic.name().to_owned() }
+    fn settings(&self) -> MoeSettings {
+        MoeSettings { shape: self.shape, wire: self.wire, routing: self.traffic.name().to_owned() }
     }
 
     fn about(&self) -> String {
@@ -148,13 +148,13 @@ impl Race for MoeRace {
         of_tokens(&self.tokens)
     }
 
-    fn measure(&self, bench: &mut Bench<'_, '_, Notes>) -> Result<(), Failure> {
+    fn measure(&self, bench: &mut RaceRank<'_, '_, MoeNotes>) -> Result<(), CommandFailure> {
         self.measure_all(bench)
     }
 
     /// A row for each method.
-    fn rows(&self, size: usize, combined: Combined<Notes>) -> Vec<MethodRow> {
-        let (methods, size, own) = (self.methods(), Size::new(self, self.tokens[size]), self.methods.len());
+    fn rows(&self, size: usize, combined: Combined<MoeNotes>) -> Vec<MethodRow> {
+        let (methods, size, own) = (self.methods(), TokenSettings::new(self, self.tokens[size]), self.methods.len());
         let times: Vec<Phases> = methods.iter().map(|method| Phases::of(method, &combined.time_us)).collect();
         let wrong = |phase, method| combined.wrong.get(&named(method, phase)).copied().unwrap_or_default();
         let row = |(number, method): (usize, &&'static str)| MethodRow {
@@ -195,8 +195,8 @@ impl Race for MoeRace {
     }
 
     /// Times, and bandwidth over links.
-    fn panels(report: &Report<Settings, MethodRow>) -> Option<[Panel; 2]> {
-        let Settings { shape, wire, .. } = &report.settings;
+    fn panels(report: &RaceReport<MoeSettings, MethodRow>) -> Option<[Panel; 2]> {
+        let MoeSettings { shape, wire, .. } = &report.settings;
         let panel = |title: String, unit, curves| Panel {
             title,
             over: "tokens of a rank",

@@ -7,9 +7,9 @@ use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use symmetra::Dtype;
 
-use harness::experts::Shape;
-use harness::failure::Failure;
-use harness::tensor_file::Format;
+use harness::experts::ExpertShape;
+use harness::failure::CommandFailure;
+use harness::tensor_file::FileFormat;
 
 /// How experts are drawn, or the experts of a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,7 +35,7 @@ pub(super) struct Routes {
 
 impl Traffic {
     /// By name, or from a file. Errors name the option.
-    pub(super) fn asked(text: &str, shape: Shape, ranks: usize) -> Result<Self, Failure> {
+    pub(super) fn asked(text: &str, shape: ExpertShape, ranks: usize) -> Result<Self, CommandFailure> {
         let traffic = match text {
             "uniform" => Self::Uniform,
             "zipf" => Self::Zipf,
@@ -43,21 +43,21 @@ impl Traffic {
             path if path.ends_with(".npy") => return Self::read(path, shape, ranks),
             other => {
                 let limit = "uniform, zipf, one, or a file of ids that ends in .npy";
-                return Err(Failure::usage(format!("--routing is `{other}`, but it must be {limit}")));
+                return Err(CommandFailure::usage(format!("--routing is `{other}`, but it must be {limit}")));
             }
         };
-        let Shape { experts, top_k, .. } = shape;
+        let ExpertShape { experts, top_k, .. } = shape;
         if top_k > experts {
             let limit = format!("a token goes to different experts, of which there are {experts}");
-            return Err(Failure::usage(format!("--shape: {top_k} experts of a token: {limit}")));
+            return Err(CommandFailure::usage(format!("--shape: {top_k} experts of a token: {limit}")));
         }
         Ok(traffic)
     }
 
-    fn read(name: &str, shape: Shape, ranks: usize) -> Result<Self, Failure> {
-        let refused = |why: String| Failure::usage(format!("--routing {name}: {why}"));
-        let unread = |failure: Failure| refused(failure.message().unwrap_or_default());
-        let mut source = Format::Npy.open(Path::new(name)).map_err(unread)?;
+    fn read(name: &str, shape: ExpertShape, ranks: usize) -> Result<Self, CommandFailure> {
+        let refused = |why: String| CommandFailure::usage(format!("--routing {name}: {why}"));
+        let unread = |failure: CommandFailure| refused(failure.message().unwrap_or_default());
+        let mut source = FileFormat::Npy.open(Path::new(name)).map_err(unread)?;
         let tensor = source.header().tensors[0].clone();
         let of_rank = match *tensor.shape() {
             [world, tokens, top_k] if world == ranks as u64 && top_k == shape.top_k as u64 => tokens,
@@ -95,7 +95,7 @@ impl Traffic {
     }
 
     /// The routes of `tokens` tokens a rank; from a file, the first tokens of every rank.
-    pub(super) fn routes(&self, seed: u64, shape: Shape, [tokens, ranks]: [usize; 2]) -> Routes {
+    pub(super) fn routes(&self, seed: u64, shape: ExpertShape, [tokens, ranks]: [usize; 2]) -> Routes {
         let top_k = shape.top_k;
         let shares = self.shares(seed, shape.experts);
         let of_rank = |rank: usize| {

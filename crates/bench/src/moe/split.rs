@@ -6,17 +6,17 @@ use symmetra::half::bf16;
 use symmetra::{Communicator, Event};
 
 use super::memory::Home;
-use super::operands::{Inputs, Lines, Operands};
-use super::oracle::{Oracle, Rows};
+use super::operands::{Lines, MoeInputs, MoeOperands};
+use super::oracle::{MoeOracle, RowPool};
 use super::{Args, MoeRace};
 use crate::race::Race;
-use crate::report::{Place, Report, verdict};
+use crate::report::{RaceReport, RunSite, verdict};
 use crate::squares::{Squares, usual_size};
 use harness::columns::Column;
 use harness::comparison::repeats::Repeats;
 use harness::comparison::turns::Turns;
-use harness::experts::Layout;
-use harness::failure::Failure;
+use harness::experts::RowOrder;
+use harness::failure::CommandFailure;
 use harness::ranks::{Say, Task};
 use harness::statistics::{median, slowest};
 use reference::experts::dispatch::RoutedOutputs;
@@ -31,7 +31,7 @@ pub(crate) struct MoeSplit {
 
 /// One rank's times, for every launch.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Times {
+pub(crate) struct HalfTimes {
     begin_us: Vec<f64>,
     /// The receive directly after the begin.
     receive_us: Vec<f64>,
@@ -42,33 +42,33 @@ pub(crate) struct Times {
 }
 
 /// One rank's times of every number of tokens: of dispatches, and of combines.
-pub(crate) type Found = Vec<[Times; 2]>;
+pub(crate) type SplitTimes = Vec<[HalfTimes; 2]>;
 
 impl Task for MoeSplit {
     const NAME: &'static str = "experts in halves";
-    type Found = Found;
+    type Found = SplitTimes;
 
     fn heap_bytes(&self) -> u64 {
         self.race.heap_bytes
     }
 
-    fn run(&self, communicator: &Communicator, say: Say<'_, Found>) -> Result<(), Failure> {
+    fn run(&self, communicator: &Communicator, say: Say<'_, SplitTimes>) -> Result<(), CommandFailure> {
         say(Turns::open(communicator, communicator, self.race.pace.launches, |turns| self.times(communicator, turns))?)
     }
 }
 
 impl MoeSplit {
-    fn times(&self, communicator: &Communicator, turns: &Turns<'_>) -> Result<Found, Failure> {
+    fn times(&self, communicator: &Communicator, turns: &Turns<'_>) -> Result<SplitTimes, CommandFailure> {
         let Self { race, size } = self;
         let (stream, rank) = (turns.stream(), communicator.rank());
         let work = Squares::new(*size as usize, 1, race.pace.seed, stream)?;
-        let rows = Rows::new(race.pace.seed, race.shape.hidden);
-        let mut found = Found::new();
+        let rows = RowPool::new(race.pace.seed, race.shape.hidden);
+        let mut found = SplitTimes::new();
         for tokens in race.tokens.iter().copied() {
             let (layout, routes) = (race.layout(tokens), race.routes(tokens));
-            let oracle = Oracle::new(race.shape, layout, &routes);
+            let oracle = MoeOracle::new(race.shape, layout, &routes);
             let (home, form) = (Home::Own(communicator.device()), (race.shape, race.wire, layout));
-            let operands = Operands::new(home, form, &oracle, [rank, tokens])?;
+            let operands = MoeOperands::new(home, form, &oracle, [rank, tokens])?;
             let config = race.configs(&oracle, tokens).swap_remove(0);
             let event = || Event::new(communicator.device());
             let halves = Halves {
@@ -78,7 +78,7 @@ impl MoeSplit {
                 turns,
                 points: [event()?, event()?, event()?, event()?],
             };
-            operands.write(&Inputs::new((&rows, race.wire), &routes, rank, [tokens, oracle.rows(rank)]), stream)?;
+            operands.write(&MoeInputs::new((&rows, race.wire), &routes, rank, [tokens, oracle.rows(rank)]), stream)?;
             communicator.group().barrier()?;
             let wrong = halves.wrong(communicator, &oracle.expected(rank, &rows, race.wire))?;
             communicator.group().barrier()?;
@@ -91,7 +91,7 @@ impl MoeSplit {
 /// Dispatches and combines of one number of tokens.
 struct Halves<'a, 'w> {
     experts: Experts,
-    operands: &'a Operands,
+    operands: &'a MoeOperands,
     work: &'a Squares,
     turns: &'a Turns<'w>,
     /// Before the begin, after the begin, before the receive, and after the receive.
@@ -109,9 +109,9 @@ impl Halves<'_, '_> {
         Ok([dispatched, self.operands.wrong_sums(expected, stream)?])
     }
 
-    fn time(&self, launches: Repeats, wrong: [u64; 2]) -> symmetra::Result<[Times; 2]> {
-        let [mut dispatches, mut combines] = wrong.map(|wrong| Times { wrong, ..Times::default() });
-        let mut warmed_up = [Times::default(), Times::default()];
+    fn time(&self, launches: Repeats, wrong: [u64; 2]) -> symmetra::Result<[HalfTimes; 2]> {
+        let [mut dispatches, mut combines] = wrong.map(|wrong| HalfTimes { wrong, ..HalfTimes::default() });
+        let mut warmed_up = [HalfTimes::default(), HalfTimes::default()];
         for timed in launches.runs() {
             let [dispatches, combines] = if timed { [&mut dispatches, &mut combines] } else { warmed_up.each_mut() };
             for works in [false, true] {
@@ -128,7 +128,7 @@ impl Halves<'_, '_> {
     /// Times one call.
     fn trial(
         &self,
-        times: &mut Times,
+        times: &mut HalfTimes,
         works: bool,
         call: impl FnOnce() -> symmetra::Result<()>,
     ) -> symmetra::Result<()> {
@@ -151,7 +151,7 @@ impl Halves<'_, '_> {
         let arriving = match &self.operands.rows {
             Lines::Same(rows) => self.experts.dispatch_begin(&routing, rows.borrow(), stream)?,
             Lines::F8 { codes, scales } => {
-                self.experts.dispatch_f8_begin(&routing, (codes.borrow(), scales.borrow()), stream)?
+                self.experts.dispatch_f8_begin(&routing, codes.borrow(), scales.borrow(), stream)?
             }
         };
         self.between(works)?;
@@ -161,7 +161,7 @@ impl Halves<'_, '_> {
     }
 
     fn combine(&self, routed: &Routed<'_>, works: bool) -> symmetra::Result<()> {
-        let Operands { results, output, .. } = self.operands;
+        let MoeOperands { results, output, .. } = self.operands;
         let stream = self.turns.stream();
         stream.record(&self.points[0])?;
         let returning = routed.combine_begin(results.borrow(), stream)?;
@@ -185,7 +185,7 @@ impl Halves<'_, '_> {
 #[derive(Debug, Serialize)]
 struct CallRow {
     tokens: usize,
-    layout: Layout,
+    layout: RowOrder,
     call: &'static str,
     begin_us: f64,
     receive_us: f64,
@@ -196,13 +196,13 @@ struct CallRow {
     wrong: u64,
 }
 
-/// The calls, in the order of [`Found`].
+/// The calls, in the order of [`SplitTimes`].
 const CALLS: [&str; 2] = ["dispatch", "combine"];
 
 impl CallRow {
     /// `ranks`: the times of every rank.
-    fn new((tokens, layout): (usize, Layout), call: &'static str, ranks: &[&Times]) -> Self {
-        let of = |times: fn(&Times) -> &[f64]| median(slowest(ranks.iter().map(|rank| times(rank))));
+    fn new((tokens, layout): (usize, RowOrder), call: &'static str, ranks: &[&HalfTimes]) -> Self {
+        let of = |times: fn(&HalfTimes) -> &[f64]| median(slowest(ranks.iter().map(|rank| times(rank))));
         let [receive_us, receive_after_us] = [of(|times| &times.receive_us), of(|times| &times.receive_after_us)];
         Self {
             tokens,
@@ -220,9 +220,9 @@ impl CallRow {
 
 /// The experts, and the matrices.
 #[derive(Serialize)]
-struct Settings {
+struct SplitSettings {
     #[serde(flatten)]
-    experts: super::report::Settings,
+    experts: super::report::MoeSettings,
     size: u32,
 }
 
@@ -241,10 +241,10 @@ fn columns() -> Vec<Column<CallRow>> {
 }
 
 /// Runs the command.
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), CommandFailure> {
     let output = &args.race.output;
     output.check()?;
-    let place = Place::new(&args.race.ranks)?;
+    let place = RunSite::new(&args.race.ranks)?;
     let race = MoeRace::new(args, place.kind, args.race.pace(place.kind, true)?)?;
     let (title, seed) = (race.about(), race.pace.seed);
     place.note(&title, seed)?;
@@ -253,14 +253,14 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for (number, tokens) in race.tokens.iter().copied().enumerate() {
         for (call, name) in CALLS.into_iter().enumerate() {
-            let ranks: Vec<&Times> =
+            let ranks: Vec<&HalfTimes> =
                 found.iter().filter_map(|rank| rank.get(number)).map(|calls| &calls[call]).collect();
             rows.push(CallRow::new((tokens, race.layout(tokens)), name, &ranks));
         }
     }
-    let report = Report {
+    let report = RaceReport {
         ran: place.ran(),
-        settings: Settings { experts: race.settings(), size },
+        settings: SplitSettings { experts: race.settings(), size },
         seed,
         launches: race.pace.launches.timed,
         sides: Vec::new(),

@@ -3,12 +3,12 @@
 use symmetra::{Algorithm, AnyQueue, Communicator, Stream};
 
 use super::NormRace;
-use super::expected::Inputs;
-use super::kernel::Written;
-use super::operands::Operands;
-use harness::collective::Collective;
-use harness::comparison::candidate::{Candidate, Verdict};
-use harness::comparison::work::{Library, Work};
+use super::expected::NormInputs;
+use super::kernel::NormOutput;
+use super::operands::NormOperands;
+use harness::collective::CollectiveCommand;
+use harness::comparison::candidate::{Candidate, CandidateVerdict};
+use harness::comparison::work::{ComparedLibrary, Work};
 use harness::form::Form;
 use reference::data::checksum;
 use reference::element::Real;
@@ -34,11 +34,11 @@ pub(super) struct NormCandidate<'s, T: Real> {
     pub(super) algorithm: Option<String>,
     pub(super) holds: Holds,
     /// `None`: no rows are normed.
-    pub(super) written: Option<Written>,
+    pub(super) written: Option<NormOutput>,
     pub(super) race: &'s NormRace,
     pub(super) communicator: &'s Communicator,
-    pub(super) operands: &'s Operands<T>,
-    pub(super) inputs: &'s Inputs<T>,
+    pub(super) operands: &'s NormOperands<T>,
+    pub(super) inputs: &'s NormInputs<T>,
 }
 
 impl<'s, T: Real> Candidate<'s> for NormCandidate<'s, T> {
@@ -54,7 +54,7 @@ impl<'s, T: Real> Candidate<'s> for NormCandidate<'s, T> {
         self.operands.write(self.inputs, stream)
     }
 
-    fn verify(&self, operations: u32, stream: &Stream) -> symmetra::Result<Verdict> {
+    fn verify(&self, operations: u32, stream: &Stream) -> symmetra::Result<CandidateVerdict> {
         match self.written {
             None => self.verify_sum(stream),
             Some(written) => self.verify_norm(written, operations, stream),
@@ -64,14 +64,14 @@ impl<'s, T: Real> Candidate<'s> for NormCandidate<'s, T> {
 
 impl<T: Real> NormCandidate<'_, T> {
     /// Without a norm: the sum of all rows that would be normed.
-    fn verify_sum(&self, stream: &Stream) -> symmetra::Result<Verdict> {
+    fn verify_sum(&self, stream: &Stream) -> symmetra::Result<CandidateVerdict> {
         let elems = self.operands.elems(&self.operands.places.normed);
         let sum = &self.operands.sum.read(stream)?[elems.clone()];
-        Ok(Verdict { wrong: self.inputs.wrong_sums(sum, elems.start, self.sums_by), checksum: checksum(sum) })
+        Ok(CandidateVerdict { wrong: self.inputs.wrong_sums(sum, elems.start, self.sums_by), checksum: checksum(sum) })
     }
 
-    fn verify_norm(&self, written: Written, operations: u32, stream: &Stream) -> symmetra::Result<Verdict> {
-        let Operands { places, sum, output, residual, codes, .. } = self.operands;
+    fn verify_norm(&self, written: NormOutput, operations: u32, stream: &Stream) -> symmetra::Result<CandidateVerdict> {
+        let NormOperands { places, sum, output, residual, codes, .. } = self.operands;
         let [kept, normed] = [&places.kept, &places.normed].map(|rows| self.operands.elems(rows));
         let mut wrong = 0;
         let found = sum.read(stream)?;
@@ -93,25 +93,25 @@ impl<T: Real> NormCandidate<'_, T> {
             false => unlike(&residual.read(stream)?, &x[kept]),
         };
         match (written, codes, self.race.quantise) {
-            (Written::Codes, Some(codes), Some(form)) => {
+            (NormOutput::Codes, Some(codes), Some(form)) => {
                 let bytes = codes.read(stream)?;
                 let y = padded(y, places.hidden, places.width);
                 wrong += wrong_codes(&bytes, &y, places.width, form);
-                Ok(Verdict { wrong, checksum: checksum(&bytes.values) })
+                Ok(CandidateVerdict { wrong, checksum: checksum(&bytes.values) })
             }
             _ => {
                 let found = &output.read(stream)?[normed];
-                Ok(Verdict { wrong: wrong + unlike(found, y), checksum: checksum(found) })
+                Ok(CandidateVerdict { wrong: wrong + unlike(found, y), checksum: checksum(found) })
             }
         }
     }
 
     /// The sums of all ranks, unchanged. Collective.
     fn gathered(&self, stream: &Stream) -> symmetra::Result<Vec<T>> {
-        let Operands { sum, .. } = self.operands;
+        let NormOperands { sum, .. } = self.operands;
         if self.race.op != Form::AllReduce {
             let parts = [self.operands.kept(sum), self.operands.all(sum)];
-            self.communicator.collective(Collective::AllGather, parts)?(stream.into())?;
+            self.communicator.collective(CollectiveCommand::AllGather, parts)?(stream.into())?;
         }
         sum.read(stream)
     }

@@ -3,24 +3,26 @@
 
 use symmetra::{Algorithm, Reduction};
 
-use super::NORM;
+use harness::norms::NormKind;
 use reference::data::Data;
 use reference::element::Real;
 use reference::found::unlike;
-use reference::norm::{normed, with_residual};
+use reference::norm::{biased, with_residual};
 
 /// The data of one number of tokens.
-pub(super) struct Inputs<T> {
+pub(super) struct NormInputs<T> {
     data: Data,
     ranks: usize,
     own: Vec<T>,
     residual: Vec<T>,
     weight: Vec<T>,
+    bias: Option<Vec<T>>,
+    norm: NormKind,
 }
 
-impl<T: Real> Inputs<T> {
+impl<T: Real> NormInputs<T> {
     /// The inputs of `rank`, of `elems` elements in rows as long as the weight.
-    pub(super) fn new(seed: u64, elems: usize, hidden: usize, [rank, ranks]: [usize; 2]) -> Self {
+    pub(super) fn new(norm: NormKind, seed: u64, elems: usize, hidden: usize, [rank, ranks]: [usize; 2]) -> Self {
         let data = Data { seed, elems };
         Self {
             data,
@@ -28,6 +30,8 @@ impl<T: Real> Inputs<T> {
             own: data.of(rank),
             residual: Data { seed: seed ^ 1, elems }.of(0),
             weight: Data { seed: seed ^ 2, elems: hidden }.of(0),
+            bias: norm.bias(Data { seed: seed ^ 3, elems: hidden }),
+            norm,
         }
     }
 
@@ -43,6 +47,11 @@ impl<T: Real> Inputs<T> {
 
     pub(super) fn weight(&self) -> &[T] {
         &self.weight
+    }
+
+    /// The bias, if the norm has any.
+    pub(super) fn bias(&self) -> Option<&[T]> {
+        self.bias.as_deref()
     }
 
     /// The sum of the inputs of all ranks by an algorithm.
@@ -73,7 +82,7 @@ impl<T: Real> Inputs<T> {
     /// The results of `operations` operations with this sum: the final residual, and the norm of the last operation.
     pub(super) fn expected(&self, sum: &[T], operations: u32) -> [Vec<T>; 2] {
         let x = (0..operations).fold(self.residual.clone(), |x, _| with_residual(sum, Some(&x)));
-        let y = normed(&x, &self.weight, NORM);
+        let y = biased(&x, &self.weight, self.bias(), self.norm.norm(0.0));
         [x, y]
     }
 }

@@ -5,16 +5,16 @@ use std::ops::Range;
 use symmetra::{Communicator, DeviceBuffer, Stream, SymmetricBuffer};
 
 use super::NormRace;
-use super::expected::Inputs;
+use super::expected::NormInputs;
 use harness::codes::Codes;
-use harness::comparison::work::Part;
+use harness::comparison::work::BufferPart;
 use harness::form::elems_of;
 use reference::element::Real;
 use reference::found::{UNWRITTEN, known, unwritten};
 
 /// The rows of this rank, by their numbers.
 #[derive(Clone, Debug)]
-pub(super) struct Places {
+pub(super) struct NormPlaces {
     /// Rows of all ranks.
     pub(super) tokens: usize,
     /// The rows that this rank reduces and keeps.
@@ -28,8 +28,8 @@ pub(super) struct Places {
 }
 
 /// The operands of a rank. Buffers of rows have room for all rows, and a row is at its place among all rows.
-pub(super) struct Operands<T: Real> {
-    pub(super) places: Places,
+pub(super) struct NormOperands<T: Real> {
+    pub(super) places: NormPlaces,
     pub(super) input: SymmetricBuffer<T>,
     /// The output of collectives that reduce. Also the sum with the residual, where a call may not overwrite the
     /// residual.
@@ -38,16 +38,17 @@ pub(super) struct Operands<T: Real> {
     /// The residual of the rows that this rank keeps; summed in place.
     pub(super) residual: DeviceBuffer<T>,
     pub(super) weight: DeviceBuffer<T>,
+    pub(super) bias: Option<DeviceBuffer<T>>,
     /// The quantised rows that this rank has normed at the end.
     pub(super) codes: Option<Codes<Communicator>>,
 }
 
-impl<T: Real> Operands<T> {
+impl<T: Real> NormOperands<T> {
     pub(super) fn new(
         race: &NormRace,
         communicator: &Communicator,
         tokens: usize,
-        weight: &[T],
+        inputs: &NormInputs<T>,
         stream: &Stream,
     ) -> symmetra::Result<Self> {
         let (of, hidden, width) = ([communicator.rank(), communicator.world_size()], race.hidden, race.width());
@@ -59,9 +60,10 @@ impl<T: Real> Operands<T> {
             sum: communicator.symmetric(elems)?,
             output: communicator.symmetric(elems)?,
             residual: DeviceBuffer::new(communicator.device(), kept.len() * hidden)?,
-            weight: DeviceBuffer::from_slice(weight, stream)?,
+            weight: DeviceBuffer::from_slice(inputs.weight(), stream)?,
+            bias: inputs.bias().map(|bias| DeviceBuffer::from_slice(bias, stream)).transpose()?,
             codes: race.quantise.map(codes).transpose()?,
-            places: Places { tokens, kept, normed, hidden, width },
+            places: NormPlaces { tokens, kept, normed, hidden, width },
         })
     }
 
@@ -71,17 +73,17 @@ impl<T: Real> Operands<T> {
     }
 
     /// All rows of a buffer.
-    pub(super) fn all<'s>(&self, buffer: &'s SymmetricBuffer<T>) -> Part<'s, T> {
-        Part { buffer, elems: 0..buffer.len() }
+    pub(super) fn all<'s>(&self, buffer: &'s SymmetricBuffer<T>) -> BufferPart<'s, T> {
+        BufferPart { buffer, elems: 0..buffer.len() }
     }
 
     /// The rows of a buffer that this rank reduces and keeps.
-    pub(super) fn kept<'s>(&self, buffer: &'s SymmetricBuffer<T>) -> Part<'s, T> {
-        Part { buffer, elems: self.elems(&self.places.kept) }
+    pub(super) fn kept<'s>(&self, buffer: &'s SymmetricBuffer<T>) -> BufferPart<'s, T> {
+        BufferPart { buffer, elems: self.elems(&self.places.kept) }
     }
 
     /// Writes all operands. Blocks until they are written.
-    pub(super) fn write(&self, inputs: &Inputs<T>, stream: &Stream) -> symmetra::Result<()> {
+    pub(super) fn write(&self, inputs: &NormInputs<T>, stream: &Stream) -> symmetra::Result<()> {
         let unwritten = unwritten(self.input.len());
         self.input.write(inputs.own(), stream)?;
         self.residual.write(&inputs.residual()[self.elems(&self.places.kept)], stream)?;

@@ -4,26 +4,26 @@ use std::collections::BTreeMap;
 
 use super::NormRace;
 use super::candidate::NormCandidate;
-use super::expected::Inputs;
-use super::operands::Operands;
-use super::round::Round;
-use crate::race::Bench;
+use super::expected::NormInputs;
+use super::operands::NormOperands;
+use super::round::NormRound;
+use crate::race::RaceRank;
 use harness::alone::alone;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use reference::element::Real;
 
 /// The algorithm of the sum, by candidate of this library.
-pub(super) type Notes = BTreeMap<String, String>;
+pub(super) type NormNotes = BTreeMap<String, String>;
 
 impl NormRace {
-    pub(super) fn measure_as<T: Real>(&self, bench: &mut Bench<'_, '_, Notes>) -> Result<(), Failure> {
+    pub(super) fn measure_as<T: Real>(&self, bench: &mut RaceRank<'_, '_, NormNotes>) -> Result<(), CommandFailure> {
         let communicator = bench.communicator;
         let alone = alone(communicator)?;
         let ranks = [communicator.rank(), communicator.world_size()];
         for (size, tokens) in self.tokens.iter().copied().enumerate() {
-            let inputs = Inputs::<T>::new(self.pace.seed, tokens * self.hidden, self.hidden, ranks);
-            let operands = Operands::new(self, communicator, tokens, inputs.weight(), bench.stream())?;
-            let round = Round { race: self, communicator, alone: &alone, inputs: &inputs, operands: &operands };
+            let inputs = NormInputs::<T>::new(self.norm, self.pace.seed, tokens * self.hidden, self.hidden, ranks);
+            let operands = NormOperands::new(self, communicator, tokens, &inputs, bench.stream())?;
+            let round = NormRound { race: self, communicator, alone: &alone, inputs: &inputs, operands: &operands };
             let mut candidates = round.ours()?;
             // NCCL is the only peer.
             if let (Some(nccl), Some(peer)) = (bench.nccl, self.pace.competitors.first()) {

@@ -5,54 +5,63 @@ use std::ops::Range;
 use symmetra::{Algorithm, Communicator, Element, Reduction, SymmetricBuffer};
 
 use super::candidate::{Holds, NormCandidate};
-use super::expected::Inputs;
-use super::kernel::{Norm, Written};
-use super::operands::Operands;
-use super::{NormRace, UNQUANTISED, Way};
-use harness::codes::{Codes, Scales, Values};
-use harness::collective::Collective;
-use harness::comparison::work::{Library, Part, Work};
+use super::expected::NormInputs;
+use super::kernel::{NormKernel, NormOutput};
+use super::operands::NormOperands;
+use super::{NormRace, NormWay, UNQUANTISED};
+use harness::codes::{Codes, RowScales, Values};
+use harness::collective::CollectiveCommand;
+use harness::comparison::work::{BufferPart, ComparedLibrary, Work};
 use harness::form::{self, Form};
 use reference::element::Real;
 
 /// One number of tokens.
 #[derive(Clone, Copy)]
-pub(super) struct Round<'s, T: Real> {
+pub(super) struct NormRound<'s, T: Real> {
     pub(super) race: &'s NormRace,
     pub(super) communicator: &'s Communicator,
     /// A group of only this rank, which norms.
     pub(super) alone: &'s Communicator,
-    pub(super) inputs: &'s Inputs<T>,
-    pub(super) operands: &'s Operands<T>,
+    pub(super) inputs: &'s NormInputs<T>,
+    pub(super) operands: &'s NormOperands<T>,
 }
 
-impl<'s, T: Real> Round<'s, T> {
+impl<'s, T: Real> NormRound<'s, T> {
     /// Our candidates: all of --algorithm, the first one without quantisation where there is one, and the operation
     /// without its norm.
     pub(super) fn ours(self) -> symmetra::Result<Vec<NormCandidate<'s, T>>> {
-        let written = if self.race.quantise.is_some() { Written::Codes } else { Written::Rows };
+        let written = if self.race.quantise.is_some() { NormOutput::Codes } else { NormOutput::Rows };
         let ways = self.race.ways.iter().map(|way| (way.name(), *way, written));
-        let first = ways.clone().next().filter(|_| written == Written::Codes);
-        let first = first.map(|(_, way, _)| (UNQUANTISED, way, Written::Rows));
+        let first = ways.clone().next().filter(|_| written == NormOutput::Codes);
+        let first = first.map(|(_, way, _)| (UNQUANTISED, way, NormOutput::Rows));
         let candidate = |(name, way, written)| match way {
-            Way::Call(named) => self.call(name, named, written),
-            Way::Apart => self.apart((name, self.communicator), Some(self.chosen()), written),
+            NormWay::Call(named) => self.call(name, named, written),
+            NormWay::Apart => self.apart((name, self.communicator), Some(self.chosen()), written),
         };
         ways.chain(first).map(candidate).chain([self.sum()]).collect()
     }
 
     /// A peer: its collectives, and our kernel that norms.
-    pub(super) fn peer(self, name: &'static str, library: &'s impl Library) -> symmetra::Result<NormCandidate<'s, T>> {
-        self.apart((name, library), None, if self.race.quantise.is_some() { Written::Codes } else { Written::Rows })
+    pub(super) fn peer(
+        self,
+        name: &'static str,
+        library: &'s impl ComparedLibrary,
+    ) -> symmetra::Result<NormCandidate<'s, T>> {
+        self.apart(
+            (name, library),
+            None,
+            if self.race.quantise.is_some() { NormOutput::Codes } else { NormOutput::Rows },
+        )
     }
 
     /// One call.
-    fn call(self, name: &'static str, named: Algorithm, written: Written) -> symmetra::Result<NormCandidate<'s, T>> {
-        let Operands { input, places, .. } = self.operands;
-        let keeps_apart = written == Written::Codes && self.race.sums_first(named);
-        let norm = Norm {
+    fn call(self, name: &'static str, named: Algorithm, written: NormOutput) -> symmetra::Result<NormCandidate<'s, T>> {
+        let NormOperands { input, places, .. } = self.operands;
+        let keeps_apart = written == NormOutput::Codes && self.race.sums_first(named);
+        let norm = NormKernel {
             communicator: self.communicator,
             op: self.race.op,
+            norm: self.race.norm.norm(0.0),
             algorithm: named,
             input: input.slice(..)?,
             rows: places.normed.clone(),
@@ -67,14 +76,15 @@ impl<'s, T: Real> Round<'s, T> {
     /// Single collectives of a library, and a kernel that norms between them.
     fn apart(
         self,
-        (name, library): (&'static str, &'s impl Library),
+        (name, library): (&'static str, &'s impl ComparedLibrary),
         sums_by: Option<Algorithm>,
-        written: Written,
+        written: NormOutput,
     ) -> symmetra::Result<NormCandidate<'s, T>> {
-        let Operands { sum, output, codes, places, .. } = self.operands;
-        let norm = Norm {
+        let NormOperands { sum, output, codes, places, .. } = self.operands;
+        let norm = NormKernel {
             communicator: self.alone,
             op: Form::AllReduce,
+            norm: self.race.norm.norm(0.0),
             algorithm: Algorithm::Auto,
             input: sum.slice(self.operands.elems(&places.kept))?,
             rows: places.kept.clone(),
@@ -85,7 +95,7 @@ impl<'s, T: Real> Round<'s, T> {
         let mut steps: Vec<Work<'s>> = vec![self.reduce(library)?, norm.work()];
         match (written, codes) {
             _ if self.race.op != Form::ReduceScatterAllGather => {}
-            (Written::Codes, Some(codes)) => steps.extend(self.gather_codes(library, codes)?),
+            (NormOutput::Codes, Some(codes)) => steps.extend(self.gather_codes(library, codes)?),
             _ => steps.push(self.gather(library, output)?),
         }
         Ok(self.candidate((name, steps), sums_by, Holds::Sum, Some(written)))
@@ -106,7 +116,7 @@ impl<'s, T: Real> Round<'s, T> {
         (name, steps): (&'static str, Vec<Work<'s>>),
         sums_by: Option<Algorithm>,
         holds: Holds,
-        written: Option<Written>,
+        written: Option<NormOutput>,
     ) -> NormCandidate<'s, T> {
         let Self { race, communicator, operands, inputs, .. } = self;
         let (algorithm, sums_by) = (sums_by.map(form::name), sums_by.map(|algorithm| race.op.sums_as(algorithm)));
@@ -114,11 +124,11 @@ impl<'s, T: Real> Round<'s, T> {
     }
 
     /// A sum into the buffer of the sum.
-    fn reduce(self, library: &'s impl Library) -> symmetra::Result<Work<'s>> {
-        let Operands { input, sum, .. } = self.operands;
+    fn reduce(self, library: &'s impl ComparedLibrary) -> symmetra::Result<Work<'s>> {
+        let NormOperands { input, sum, .. } = self.operands;
         let (collective, output) = match self.race.op {
-            Form::AllReduce => (Collective::AllReduce, self.operands.all(sum)),
-            _ => (Collective::ReduceScatter, self.operands.kept(sum)),
+            Form::AllReduce => (CollectiveCommand::AllReduce, self.operands.all(sum)),
+            _ => (CollectiveCommand::ReduceScatter, self.operands.kept(sum)),
         };
         library.collective(collective, [self.operands.all(input), output])
     }
@@ -126,19 +136,19 @@ impl<'s, T: Real> Round<'s, T> {
     /// In place: every rank has its own part of the buffer's elements, which are as many for every row.
     fn gather<V: Element>(
         self,
-        library: &'s impl Library,
+        library: &'s impl ComparedLibrary,
         buffer: &'s SymmetricBuffer<V>,
     ) -> symmetra::Result<Work<'s>> {
         let places = &self.operands.places;
         let own = form::elems_of(&places.kept, buffer.len() / places.tokens);
-        let part = |elems: Range<usize>| Part { buffer, elems };
-        library.collective(Collective::AllGather, [part(own), part(0..buffer.len())])
+        let part = |elems: Range<usize>| BufferPart { buffer, elems };
+        library.collective(CollectiveCommand::AllGather, [part(own), part(0..buffer.len())])
     }
 
     /// Values, and scales if the format has any.
     fn gather_codes(
         self,
-        library: &'s impl Library,
+        library: &'s impl ComparedLibrary,
         codes: &'s Codes<Communicator>,
     ) -> symmetra::Result<Vec<Work<'s>>> {
         let values = match &codes.values {
@@ -148,9 +158,9 @@ impl<'s, T: Real> Round<'s, T> {
             Values::Pairs(buffer) => self.gather(library, buffer),
         }?;
         let scales = match &codes.scales {
-            Scales::Single(buffer) => Some(self.gather(library, buffer)?),
-            Scales::Bytes(buffer) if !buffer.is_empty() => Some(self.gather(library, buffer)?),
-            Scales::Bytes(_) => None,
+            RowScales::Single(buffer) => Some(self.gather(library, buffer)?),
+            RowScales::Bytes(buffer) if !buffer.is_empty() => Some(self.gather(library, buffer)?),
+            RowScales::Bytes(_) => None,
         };
         Ok([values].into_iter().chain(scales).collect())
     }
@@ -167,12 +177,12 @@ impl<'s, T: Real> Round<'s, T> {
     }
 
     /// The algorithm of a sum within a call that norms.
-    fn runs(self, named: Algorithm, written: Written) -> symmetra::Result<Algorithm> {
+    fn runs(self, named: Algorithm, written: NormOutput) -> symmetra::Result<Algorithm> {
         let NormRace { op, dtype, hidden, .. } = *self.race;
         let bytes = self.race.bytes(self.operands.places.tokens);
         // Quantised values are written with the residual in place and without an output, so there is no memory for
         // their sum.
-        let placed = written == Written::Rows;
+        let placed = written == NormOutput::Rows;
         let quantise = self.race.quantise.filter(|_| !placed);
         op.algorithm(self.communicator, named, (dtype, hidden, bytes), (true, placed), quantise)
     }

@@ -3,21 +3,21 @@
 use symmetra::half::bf16;
 use symmetra::{AllReduceOptions, Communicator, Event, Reduction, Stream, SymmetricBuffer};
 
-use super::{KindTimes, Overlap, Times};
-use crate::collective::candidate::{How, ours};
-use crate::collective::data::Data;
-use crate::collective::shape::Shape;
+use super::{KindTimes, Overlap, OverlapTimes};
+use crate::collective::candidate::{OwnMeans, ours};
+use crate::collective::data::CollectiveData;
+use crate::collective::shape::CollectiveShape;
 use crate::squares::Squares;
-use harness::collective::Collective;
+use harness::collective::CollectiveCommand;
 use harness::comparison::turns::Turns;
 use harness::comparison::work::Work;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 
 /// One kind of collective and the streams of both.
 struct Concurrent<'a, 'w> {
     communicator: &'a Communicator,
-    collective: Collective,
-    how: How,
+    collective: CollectiveCommand,
+    how: OwnMeans,
     input: &'a SymmetricBuffer<bf16>,
     output: &'a SymmetricBuffer<bf16>,
     matmul: &'a Squares,
@@ -32,20 +32,21 @@ struct Concurrent<'a, 'w> {
 }
 
 /// One rank's times.
-pub(super) fn times(task: &Overlap, communicator: &Communicator) -> Result<Times, Failure> {
+pub(super) fn times(task: &Overlap, communicator: &Communicator) -> Result<OverlapTimes, CommandFailure> {
     Turns::open(communicator, communicator, task.launches, |turns| times_in(task, communicator, turns))
 }
 
-fn times_in(task: &Overlap, communicator: &Communicator, turns: &Turns<'_>) -> Result<Times, Failure> {
-    let (stream, shape) = (turns.stream(), Shape { collective: task.collective, elems: task.elems, ranks: task.ranks });
+fn times_in(task: &Overlap, communicator: &Communicator, turns: &Turns<'_>) -> Result<OverlapTimes, CommandFailure> {
+    let (stream, shape) =
+        (turns.stream(), CollectiveShape { collective: task.collective, elems: task.elems, ranks: task.ranks });
     communicator.reserve_workspace(shape.larger_elems() * size_of::<bf16>())?;
     let matmul = Squares::new(task.size, task.matmuls, task.seed, stream)?;
     let other = Stream::new(communicator.device())?;
     let input = communicator.symmetric::<bf16>(task.elems)?;
     let output = communicator.symmetric::<bf16>(shape.output_elems())?;
-    let data = Data::<bf16>::new(task.seed, task.elems, task.ranks);
+    let data = CollectiveData::<bf16>::new(task.seed, task.elems, task.ranks);
     let mut kinds = Vec::new();
-    for how in [How::Kernels(AllReduceOptions::default()), How::CopyEngine] {
+    for how in [OwnMeans::Kernels(AllReduceOptions::default()), OwnMeans::CopyEngine] {
         let event = || Event::new(communicator.device());
         let concurrent = Concurrent {
             communicator,
@@ -62,14 +63,14 @@ fn times_in(task: &Overlap, communicator: &Communicator, turns: &Turns<'_>) -> R
             multiplied: event()?,
         };
         input.write(&data.of(communicator.rank()), stream)?;
-        output.write(&Data::poison(shape.output_elems()), stream)?;
+        output.write(&CollectiveData::poison(shape.output_elems()), stream)?;
         communicator.group().barrier()?;
         concurrent.both()?;
         communicator.synchronize(stream)?;
         let wrong = data.count_unequal(&output.read(stream)?, &shape.stretches(communicator.rank()));
         kinds.push(concurrent.time(wrong)?);
     }
-    Ok(Times { matmul_us: turns.times_us(1.0, || matmul.enqueue(stream))?, kinds })
+    Ok(OverlapTimes { matmul_us: turns.times_us(1.0, || matmul.enqueue(stream))?, kinds })
 }
 
 impl Concurrent<'_, '_> {
@@ -92,9 +93,9 @@ impl Concurrent<'_, '_> {
         let Self { communicator, collective, how, input, output, .. } = *self;
         let stream = self.turns.stream();
         stream.record(&self.fork)?;
-        if how == How::CopyEngine {
+        if how == OwnMeans::CopyEngine {
             let pending = match collective {
-                Collective::AllGather => communicator.low_contention_all_gather(input, output, stream)?,
+                CollectiveCommand::AllGather => communicator.low_contention_all_gather(input, output, stream)?,
                 _ => communicator.low_contention_reduce_scatter(input, output, Reduction::Sum, stream)?,
             };
             self.matmul.enqueue(stream)?;

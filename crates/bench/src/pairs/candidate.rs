@@ -2,13 +2,13 @@
 
 use symmetra::{AnyQueue, Result, Stream};
 
-use harness::comparison::candidate::{Candidate, Verdict};
+use harness::comparison::candidate::{Candidate, CandidateVerdict};
 use harness::comparison::work::Work;
 use harness::guarded::Guarded;
 use reference::data::{Data, checksum};
 
 /// A library on the memory that all candidates share.
-pub(super) struct Contestant<'a> {
+pub(super) struct PairContestant<'a> {
     pub(super) name: &'static str,
     pub(super) work: Work<'a>,
     pub(super) rank: usize,
@@ -19,7 +19,7 @@ pub(super) struct Contestant<'a> {
     pub(super) received: &'a Guarded<u8>,
 }
 
-impl<'a> Candidate<'a> for Contestant<'a> {
+impl<'a> Candidate<'a> for PairContestant<'a> {
     fn name(&self) -> String {
         self.name.to_owned()
     }
@@ -35,10 +35,10 @@ impl<'a> Candidate<'a> for Contestant<'a> {
         self.received.elements()?.write(&expected.iter().map(|byte| !byte).collect::<Vec<_>>(), stream)
     }
 
-    fn verify(&self, _: u32, stream: &Stream) -> Result<Verdict> {
+    fn verify(&self, _: u32, stream: &Stream) -> Result<CandidateVerdict> {
         let result = self.received.elements()?.read(stream)?;
         let wrong = self.from.map_or(0, |from| self.data.count_unlike(from, 0, &result));
-        Ok(Verdict { wrong, checksum: checksum(&result) })
+        Ok(CandidateVerdict { wrong, checksum: checksum(&result) })
     }
 
     fn recheck(&self, stream: &Stream) -> Result<u64> {

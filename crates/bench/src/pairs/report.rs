@@ -7,14 +7,14 @@ use symmetra::Config;
 
 use super::{OURS, PairsRace};
 use crate::pace::Pace;
-use crate::race::{Bench, Combined, Outcome, Race};
+use crate::race::{Combined, Race, RaceRank, SizeOutcome};
 use harness::columns::Column;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::statistics::busbw_gbps;
 
 /// One size.
 #[derive(Debug, Serialize)]
-pub(crate) struct Fields {
+pub(crate) struct PairFields {
     /// Bytes of a message.
     bytes: usize,
     /// Bytes that a rank sends in a time, in GB/s.
@@ -22,28 +22,28 @@ pub(crate) struct Fields {
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Settings {
+pub(crate) struct PairSettings {
     collective: &'static str,
     messages: usize,
     way: &'static str,
     pair_bytes: u64,
 }
 
-type SizeRow = Outcome<Fields>;
+type PairSizes = SizeOutcome<PairFields>;
 
 impl Race for PairsRace {
     const NAME: &'static str = "pairs";
     type Notes = ();
-    type Settings = Settings;
-    type Row = SizeRow;
+    type Settings = PairSettings;
+    type Row = PairSizes;
 
     fn pace(&self) -> &Pace {
         &self.pace
     }
 
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> PairSettings {
         let Self { messages, way, pair_bytes, .. } = *self;
-        Settings { collective: "pairs", messages, way: way.name(), pair_bytes }
+        PairSettings { collective: "pairs", messages, way: way.name(), pair_bytes }
     }
 
     fn about(&self) -> String {
@@ -67,27 +67,27 @@ impl Race for PairsRace {
         self.sizes.iter().map(|bytes| format!("{bytes} bytes")).collect()
     }
 
-    fn measure(&self, bench: &mut Bench<'_, '_, ()>) -> Result<(), Failure> {
+    fn measure(&self, bench: &mut RaceRank<'_, '_, ()>) -> Result<(), CommandFailure> {
         self.measure_sizes(bench)
     }
 
-    fn rows(&self, size: usize, combined: Combined<()>) -> Vec<SizeRow> {
+    fn rows(&self, size: usize, combined: Combined<()>) -> Vec<PairSizes> {
         let bytes = self.sizes[size];
         let gbps = |us: f64| busbw_gbps((self.messages * bytes) as u64, 1.0, us);
         let ratio = combined.ratio(OURS, &self.pace.peers());
         let gbps = combined.time_us.iter().map(|(name, us)| (name.clone(), gbps(*us))).collect();
-        vec![combined.outcome(Fields { bytes, gbps }, ratio)]
+        vec![combined.outcome(PairFields { bytes, gbps }, ratio)]
     }
 
-    fn columns(&self) -> Vec<Column<SizeRow>> {
+    fn columns(&self) -> Vec<Column<PairSizes>> {
         let candidates = self.candidates();
-        let mut columns = vec![Column::count("bytes", |row: &SizeRow| row.fields.bytes as u64), Outcome::mode()];
-        columns.extend(Outcome::times(&candidates));
-        columns.push(Outcome::ratio());
+        let mut columns = vec![Column::count("bytes", |row: &PairSizes| row.fields.bytes as u64), SizeOutcome::mode()];
+        columns.extend(SizeOutcome::times(&candidates));
+        columns.push(SizeOutcome::ratio());
         columns.extend(candidates.into_iter().map(|name| {
-            Column::number(format!("{name} GB/s"), 2, move |row: &SizeRow| row.fields.gbps.get(name).copied())
+            Column::number(format!("{name} GB/s"), 2, move |row: &PairSizes| row.fields.gbps.get(name).copied())
         }));
-        columns.push(Outcome::wrong());
+        columns.push(SizeOutcome::wrong());
         columns
     }
 }

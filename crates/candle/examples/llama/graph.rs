@@ -36,7 +36,7 @@ pub(crate) fn decode(
                 token
             }
             (None, Some(last)) => {
-                let (captured, token) = Step::capture(model, *last, prompt.len())?;
+                let (captured, token) = GraphStep::capture(model, *last, prompt.len())?;
                 step = Some(captured);
                 token
             }
@@ -52,7 +52,7 @@ pub(crate) fn decode(
 }
 
 /// The step after a token, whose launch leaves the next token and the next position in the memory that the step reads.
-struct Step<'a> {
+struct GraphStep<'a> {
     model: &'a Llama,
     /// u32 `[batch, 1]`.
     tokens: Tensor,
@@ -64,7 +64,7 @@ struct Step<'a> {
     graph: Option<CudaGraph>,
 }
 
-impl<'a> Step<'a> {
+impl<'a> GraphStep<'a> {
     /// The step that follows `token`, whose place in its sequence is `at`. Runs one step outside a graph, then captures.
     /// Returns the token of the first step too.
     fn capture(model: &'a Llama, token: u32, at: usize) -> Result<(Self, u32)> {

@@ -24,8 +24,8 @@ use candle_core::{DType, Device, Error, Result};
 use candle_nn::var_builder::{ShardedSafeTensors, ShardedVarBuilder};
 use candle_transformers::models::llama::{Config, LlamaConfig, LlamaEosToks};
 use clap::Parser;
-use model::{Llama, Norm, Room, decode};
-use random::Shape;
+use model::{Llama, ModelNorm, Room, decode};
+use random::ModelSize;
 use symmetra::bootstrap::{Bootstrap, Tcp};
 use symmetra_candle::{Group, failure};
 use tokenizers::Tokenizer;
@@ -40,7 +40,7 @@ struct Arguments {
     random: Option<u64>,
     /// The size of a random model.
     #[arg(long, default_value = "tiny")]
-    shape: Shape,
+    shape: ModelSize,
     /// Text, or token numbers with commas for a model without tokenizer.json.
     #[arg(long, default_value = "1,2,3,4,5,6,7,8,9")]
     prompt: String,
@@ -55,13 +55,13 @@ struct Arguments {
     dtype: DType,
     /// How the norm after a sum runs. With several, each runs in turn.
     #[arg(long, value_delimiter = ',', default_value = "fused")]
-    norm: Vec<Norm>,
+    norm: Vec<ModelNorm>,
     /// How often the tokens are found. Times are medians over all rounds.
     #[arg(long, default_value_t = 1)]
     rounds: usize,
     /// The device of the tensors. Rank r has GPU r.
     #[arg(long, default_value = "cpu")]
-    device: Place,
+    device: DeviceChoice,
     /// Equal sequences at a time.
     #[arg(long, default_value_t = 1)]
     batch: usize,
@@ -72,7 +72,7 @@ struct Arguments {
     /// Run the same layers, norms apart, over another library too, which finds the same tokens.
     #[cfg(feature = "nccl")]
     #[arg(long)]
-    against: Option<Peer>,
+    against: Option<ComparedPeer>,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -80,7 +80,7 @@ struct Arguments {
 
 /// A kind of device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Place {
+enum DeviceChoice {
     Cpu,
     Cuda,
 }
@@ -88,7 +88,7 @@ enum Place {
 /// A library for a comparison.
 #[cfg(feature = "nccl")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Peer {
+enum ComparedPeer {
     /// NCCL, through cudarc's class.
     Nccl,
 }
@@ -97,10 +97,10 @@ impl Arguments {
     /// The device of a rank.
     fn device(&self, rank: usize) -> Result<Device> {
         match self.device {
-            Place::Cpu => Ok(Device::Cpu),
+            DeviceChoice::Cpu => Ok(Device::Cpu),
             #[cfg(feature = "cuda")]
-            Place::Cuda if self.graph => graph::device(rank),
-            Place::Cuda => Device::new_cuda_with_stream(rank),
+            DeviceChoice::Cuda if self.graph => graph::device(rank),
+            DeviceChoice::Cuda => Device::new_cuda_with_stream(rank),
         }
     }
 
@@ -143,7 +143,7 @@ fn weights(folder: &Path, dtype: DType, device: &Device) -> Result<ShardedVarBui
 }
 
 /// The model and the prompt of a run.
-struct Task<'a> {
+struct DecodeTask<'a> {
     arguments: &'a Arguments,
     weights: ShardedVarBuilder<'a>,
     config: Config,
@@ -151,9 +151,9 @@ struct Task<'a> {
 }
 
 /// A library and its norms, and the tokens of one rank.
-struct Way {
+struct ComparedRun {
     library: &'static str,
-    norm: Norm,
+    norm: ModelNorm,
     group: Group,
     tokens: Vec<u32>,
     /// Seconds of each step of one token.
@@ -162,8 +162,8 @@ struct Way {
     collectives: f64,
 }
 
-impl Way {
-    fn new(library: &'static str, norm: Norm, group: Group) -> Self {
+impl ComparedRun {
+    fn new(library: &'static str, norm: ModelNorm, group: Group) -> Self {
         Self { library, norm, group, tokens: Vec::new(), steps: Vec::new(), collectives: 0.0 }
     }
 
@@ -184,14 +184,14 @@ impl Way {
     }
 }
 
-impl Task<'_> {
-    fn load(&self, way: &Way) -> Result<Llama> {
+impl DecodeTask<'_> {
+    fn load(&self, way: &ComparedRun) -> Result<Llama> {
         let room = Room { batch: self.arguments.batch, length: self.prompt.len() + self.arguments.steps };
         Llama::load(&self.weights, &self.config, way.norm, room, &way.group)
     }
 
     /// A round of a way.
-    fn run(&self, way: &mut Way, model: &Llama) -> Result<()> {
+    fn run(&self, way: &mut ComparedRun, model: &Llama) -> Result<()> {
         let mut times = Vec::new();
         let tokens = self.decode(model, || times.push(Instant::now()))?;
         if !way.tokens.is_empty() && way.tokens != tokens {
@@ -241,12 +241,12 @@ fn run(group: &Group, folder: &Path, arguments: &Arguments) -> Result<()> {
         return Err(Error::msg("the prompt has no token"));
     }
     let weights = weights(folder, arguments.dtype, group.device())?;
-    let task = Task { arguments, weights, config: config.into_config(false), prompt };
-    let of_symmetra = arguments.norm.iter().map(|norm| Way::new("symmetra", *norm, group.clone()));
-    let mut ways: Vec<Way> = of_symmetra.collect();
+    let task = DecodeTask { arguments, weights, config: config.into_config(false), prompt };
+    let of_symmetra = arguments.norm.iter().map(|norm| ComparedRun::new("symmetra", *norm, group.clone()));
+    let mut ways: Vec<ComparedRun> = of_symmetra.collect();
     #[cfg(feature = "nccl")]
-    if let Some(Peer::Nccl) = arguments.against {
-        ways.push(Way::new("NCCL", Norm::Apart, group.over_nccl()?));
+    if let Some(ComparedPeer::Nccl) = arguments.against {
+        ways.push(ComparedRun::new("NCCL", ModelNorm::Apart, group.over_nccl()?));
     }
     let models = std::thread::scope(|scope| {
         let task = &task;
@@ -257,11 +257,12 @@ fn run(group: &Group, folder: &Path, arguments: &Arguments) -> Result<()> {
     for _ in 0..arguments.rounds {
         ways.iter_mut().zip(&models).try_for_each(|(way, model)| task.run(way, model))?;
     }
-    let text = |way: &Way| tokenizer.as_ref().map(|tokenizer| tokenizer.decode(&way.tokens, true).map_err(Error::msg));
+    let text =
+        |way: &ComparedRun| tokenizer.as_ref().map(|tokenizer| tokenizer.decode(&way.tokens, true).map_err(Error::msg));
     if let Some(first) = ways.first().filter(|_| group.rank() == 0) {
         print(&ways, arguments, &first.tokens, text(first).transpose()?.as_deref());
     }
-    let mut apart = ways.iter().filter(|way| way.norm == Norm::Apart);
+    let mut apart = ways.iter().filter(|way| way.norm == ModelNorm::Apart);
     match apart.next() {
         Some(first) if apart.any(|way| way.tokens != first.tokens) => {
             Err(Error::msg("the tokens over NCCL differ from the tokens over symmetra"))
@@ -271,7 +272,7 @@ fn run(group: &Group, folder: &Path, arguments: &Arguments) -> Result<()> {
 }
 
 /// Prints the times of all ways, and the tokens of the first way.
-fn print(ways: &[Way], arguments: &Arguments, tokens: &[u32], text: Option<&str>) {
+fn print(ways: &[ComparedRun], arguments: &Arguments, tokens: &[u32], text: Option<&str>) {
     let ranks = ways.first().map_or(1, |way| way.group.world_size());
     let mut rows = ways.iter().map(|way| way.row(arguments.batch));
     if arguments.json {

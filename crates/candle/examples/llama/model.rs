@@ -10,7 +10,7 @@ use symmetra_candle::layers::{Head, Heads, MergedColumnParallel, Piece, RowParal
 
 /// How the norm after a sum runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Norm {
+pub(crate) enum ModelNorm {
     /// Sum, residual and norm by one kernel.
     Fused,
     /// All-reduce, then candle's addition and norm.
@@ -18,16 +18,16 @@ pub(crate) enum Norm {
 }
 
 /// The end of one half of a block: a product and its sum, the residual, and the next norm.
-enum End {
+enum HalfEnd {
     Fused(RowParallelNorm),
     Apart { product: RowParallel, weight: Tensor, epsilon: f32 },
 }
 
-impl End {
-    fn new(product: RowParallel, weight: Tensor, epsilon: f32, norm: Norm) -> Self {
+impl HalfEnd {
+    fn new(product: RowParallel, weight: Tensor, epsilon: f32, norm: ModelNorm) -> Self {
         match norm {
-            Norm::Fused => Self::Fused(RowParallelNorm::new(product, weight, epsilon)),
-            Norm::Apart => Self::Apart { product, weight, epsilon },
+            ModelNorm::Fused => Self::Fused(RowParallelNorm::new(product, weight, epsilon)),
+            ModelNorm::Apart => Self::Apart { product, weight, epsilon },
         }
     }
 
@@ -53,7 +53,7 @@ pub(crate) struct Room {
 }
 
 /// The values of a step that all blocks use.
-struct Step {
+struct ModelStep {
     cos: Tensor,
     sin: Tensor,
     /// The row of the cache for each new element, as the indices of a scatter.
@@ -63,17 +63,17 @@ struct Step {
 }
 
 /// One block, with its cache of keys and values: `[batch, heads, room, width]`.
-struct Block {
+struct DecoderBlock {
     qkv: MergedColumnParallel,
-    output: End,
+    output: HalfEnd,
     gate_up: MergedColumnParallel,
-    down: End,
+    down: HalfEnd,
     keys: Tensor,
     values: Tensor,
 }
 
-impl Block {
-    fn attention(&self, x: &Tensor, step: &Step, heads: Heads) -> Result<Tensor> {
+impl DecoderBlock {
+    fn attention(&self, x: &Tensor, step: &ModelStep, heads: Heads) -> Result<Tensor> {
         let (batch, length, _) = x.dims3()?;
         let parts = self.qkv.split(&self.qkv.forward(x)?)?;
         let by_head =
@@ -95,7 +95,7 @@ impl Block {
     }
 
     /// The normed rows and the residual for the next block.
-    fn forward(&self, x: &Tensor, residual: &Tensor, step: &Step, heads: Heads) -> Result<(Tensor, Tensor)> {
+    fn forward(&self, x: &Tensor, residual: &Tensor, step: &ModelStep, heads: Heads) -> Result<(Tensor, Tensor)> {
         let attention = self.attention(x, step, heads)?;
         let (x, residual) = self.output.forward(&attention, residual)?;
         let parts = self.gate_up.split(&self.gate_up.forward(&x)?)?;
@@ -138,12 +138,12 @@ fn scaled(frequency: f32, scaling: &Llama3RopeConfig) -> f32 {
 pub(crate) struct Llama {
     embedding: VocabEmbedding,
     first_norm: Tensor,
-    blocks: Vec<Block>,
+    blocks: Vec<DecoderBlock>,
     head: Head,
     heads: Heads,
     rotary: Rotary,
     epsilon: f32,
-    norm: Norm,
+    norm: ModelNorm,
     /// The numbers of the rows of the cache.
     slots: Tensor,
     room: Room,
@@ -152,7 +152,13 @@ pub(crate) struct Llama {
 
 impl Llama {
     /// Loads this rank's part of a checkpoint, and makes the caches.
-    pub(crate) fn load(vb: &ShardedVarBuilder, config: &Config, norm: Norm, room: Room, group: &Group) -> Result<Self> {
+    pub(crate) fn load(
+        vb: &ShardedVarBuilder,
+        config: &Config,
+        norm: ModelNorm,
+        room: Room,
+        group: &Group,
+    ) -> Result<Self> {
         let (hidden, inner, epsilon) = (config.hidden_size, config.intermediate_size, config.rms_norm_eps as f32);
         let heads = Heads::divide(config.num_attention_heads, config.num_key_value_heads, group)?;
         let kv_outputs = hidden / config.num_attention_heads * config.num_key_value_heads;
@@ -171,11 +177,11 @@ impl Llama {
             let after = layer(number).pp("post_attention_layernorm").get(hidden, "weight")?;
             let output = RowParallel::load(hidden, hidden, attention.pp("o_proj"), group)?;
             let down = RowParallel::load(inner, hidden, mlp.pp("down_proj"), group)?;
-            Ok(Block {
+            Ok(DecoderBlock {
                 qkv: MergedColumnParallel::load(hidden, &qkv, attention, group)?,
-                output: End::new(output, after, epsilon, norm),
+                output: HalfEnd::new(output, after, epsilon, norm),
                 gate_up: MergedColumnParallel::load(hidden, &gate_up, mlp, group)?,
-                down: End::new(down, next.get(hidden, "weight")?, epsilon, norm),
+                down: HalfEnd::new(down, next.get(hidden, "weight")?, epsilon, norm),
                 keys: Tensor::zeros(cache, vb.dtype(), group.device())?,
                 values: Tensor::zeros(cache, vb.dtype(), group.device())?,
             })
@@ -214,7 +220,7 @@ impl Llama {
         self.head.forward(&last)?.squeeze(1)?.to_dtype(DType::F32)
     }
 
-    fn step(&self, positions: &Tensor) -> Result<Step> {
+    fn step(&self, positions: &Tensor) -> Result<ModelStep> {
         let length = positions.dim(0)?;
         let cos = self.rotary.cos.index_select(positions, 0)?;
         let sin = self.rotary.sin.index_select(positions, 0)?;
@@ -222,7 +228,7 @@ impl Llama {
         let rows = rows.broadcast_as((self.room.batch, self.heads.kv_heads, length, 2 * cos.dim(1)?))?.contiguous()?;
         let later = positions.unsqueeze(1)?.broadcast_lt(&self.slots.unsqueeze(0)?)?;
         let mask = (later.to_dtype(DType::F32)? * f64::from(f32::MIN))?;
-        Ok(Step { cos, sin, rows, mask })
+        Ok(ModelStep { cos, sin, rows, mask })
     }
 
     /// The logits after the last of these tokens, the same in all sequences. The first is number `position` of its sequence.
@@ -261,10 +267,10 @@ impl Llama {
         self.group.all_reduce(&row)?;
         for _ in 0..2 * self.blocks.len() {
             match self.norm {
-                Norm::Fused => {
+                ModelNorm::Fused => {
                     self.group.all_reduce_norm(&row, Some(&row), &self.first_norm, self.epsilon)?;
                 }
-                Norm::Apart => drop(self.group.all_reduce(&row)?),
+                ModelNorm::Apart => drop(self.group.all_reduce(&row)?),
             }
         }
         self.head.forward(&row).map(drop)

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 /// The size of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Shape {
+pub(crate) enum ModelSize {
     /// 4 layers of 256, 1024 tokens.
     Tiny,
     /// That of Llama 3.2 1B.
@@ -20,7 +20,7 @@ pub(crate) enum Shape {
     EightB,
 }
 
-impl Shape {
+impl ModelSize {
     /// The file config.json.
     pub(crate) fn config(self) -> Value {
         let [hidden, inner, layers, heads, kv_heads, vocabulary, original] = match self {

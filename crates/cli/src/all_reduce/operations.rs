@@ -1,12 +1,12 @@
 //! The commands of operations, and which flags each takes.
 
-use harness::collective::Collective;
-use harness::failure::Failure;
+use harness::collective::CollectiveCommand;
+use harness::failure::CommandFailure;
 use harness::names::Mover;
 use symmetra::op::{ALL_REDUCE, InPlace, OPERATIONS};
 use symmetra::{Parameter, Transport};
 
-use crate::exchange::{Args, Memory};
+use crate::exchange::{Args, OperandMemory};
 
 /// The commands of all operations except all-reduce, which has flags of its own: name and the contents of the outputs.
 pub(crate) fn commands() -> impl Iterator<Item = (&'static str, String)> {
@@ -15,7 +15,7 @@ pub(crate) fn commands() -> impl Iterator<Item = (&'static str, String)> {
 }
 
 /// Refuses flags that have no effect on the operation.
-pub(super) fn check(collective: Collective, args: &Args, ranks: usize) -> Result<(), Failure> {
+pub(super) fn check(collective: CollectiveCommand, args: &Args, ranks: usize) -> Result<(), CommandFailure> {
     let (name, op) = (collective.name(), collective.op());
     let parameter = op.operation.parameter();
     for (flag, what, given, takes) in [
@@ -23,48 +23,50 @@ pub(super) fn check(collective: Collective, args: &Args, ranks: usize) -> Result
         ("--by", "distance", args.by.is_some(), parameter == Parameter::Distance),
     ] {
         if given && !takes {
-            return Err(Failure::usage(format!("{flag}: {name} has no {what}")));
+            return Err(CommandFailure::usage(format!("{flag}: {name} has no {what}")));
         }
     }
     if let Some(root) = args.root.filter(|root| *root >= ranks) {
-        return Err(Failure::usage(format!("--root is {root}, but there are {ranks} ranks")));
+        return Err(CommandFailure::usage(format!("--root is {root}, but there are {ranks} ranks")));
     }
     if args.sweep.in_place && op.in_place == InPlace::Never {
-        return Err(Failure::usage(format!("--in-place: {name} has no such form")));
+        return Err(CommandFailure::usage(format!("--in-place: {name} has no such form")));
     }
     if args.sweep.op != symmetra::Reduction::Sum && !collective.reduces() {
-        return Err(Failure::usage(format!("--op is {}, but {name} reduces nothing", args.sweep.op)));
+        return Err(CommandFailure::usage(format!("--op is {}, but {name} reduces nothing", args.sweep.op)));
     }
     if args.transport == Mover::CopyEngine && !op.low_contention {
-        return Err(Failure::usage(format!("--transport copy-engine: {name} has no such form")));
+        return Err(CommandFailure::usage(format!("--transport copy-engine: {name} has no such form")));
     }
     if let Some(dim) = args.along {
         if !op.along {
-            return Err(Failure::usage(format!("--along: {name} has no such form")));
+            return Err(CommandFailure::usage(format!("--along: {name} has no such form")));
         }
         if args.transport == Mover::CopyEngine {
-            return Err(Failure::usage(format!("--transport copy-engine: {name} along a dimension has no such form")));
+            return Err(CommandFailure::usage(format!(
+                "--transport copy-engine: {name} along a dimension has no such form"
+            )));
         }
         // A rank's part of the larger operand is contiguous only along the first dimension.
         if args.sweep.in_place && dim > 0 {
-            return Err(Failure::usage(format!("--in-place: {name} along dimension {dim} has no such form")));
+            return Err(CommandFailure::usage(format!("--in-place: {name} along dimension {dim} has no such form")));
         }
     }
     let direct = args.transport == Mover::Kernels(Transport::Direct);
     let reached = match args.sweep.memory() {
-        Memory::Symmetric => true,
-        Memory::Plain => args.sweep.graph && !collective.tells_places(),
-        Memory::Nvshmem => !collective.tells_places(),
+        OperandMemory::Symmetric => true,
+        OperandMemory::Plain => args.sweep.graph && !collective.tells_places(),
+        OperandMemory::Nvshmem => !collective.tells_places(),
     };
     if direct && !reached {
         let flag = if args.sweep.plain { "--plain" } else { "--memory" };
-        return Err(Failure::usage(format!("{flag}: a direct {name} needs memory that peers can address")));
+        return Err(CommandFailure::usage(format!("{flag}: a direct {name} needs memory that peers can address")));
     }
     Ok(())
 }
 
 /// The root or the distance from the flags.
-pub(super) fn parameter(collective: Collective, args: &Args) -> usize {
+pub(super) fn parameter(collective: CollectiveCommand, args: &Args) -> usize {
     match collective.op().operation.parameter() {
         Parameter::Distance => args.by.unwrap_or(1).rem_euclid(args.ranks as isize) as usize,
         _ => args.root.unwrap_or(0),

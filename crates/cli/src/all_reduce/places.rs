@@ -5,15 +5,15 @@ use symmetra::op::{Case, Extent, Op, Size, Source};
 use symmetra::{Algorithm, BoundAllReduce, Codec, Communicator, How, Queue};
 
 use super::sweep::Sweep;
-use harness::buffer::Buffer;
-use harness::collective::Collective;
+use harness::buffer::TestBuffer;
+use harness::collective::CollectiveCommand;
 use harness::names::Mover;
 use reference::bounds::Bounds;
 use reference::data::Data;
 use reference::element::Summand;
 
 /// Where the operands of a rank are in its buffers. The larger buffer has `elems` elements.
-struct Places {
+struct OperandPlaces {
     op: &'static Op,
     world: usize,
     root: usize,
@@ -28,7 +28,7 @@ const LEADING: [usize; 2] = [4, 4];
 /// A part of a tensor is a whole multiple of this many elements.
 pub(super) const LEADING_ELEMS: usize = LEADING[0] * LEADING[1];
 
-impl Places {
+impl OperandPlaces {
     fn part(&self) -> usize {
         self.elems / self.world
     }
@@ -90,14 +90,14 @@ impl Places {
 }
 
 impl Sweep {
-    fn places(&self, world: usize, elems: usize) -> Places {
+    fn places(&self, world: usize, elems: usize) -> OperandPlaces {
         let Self { root, in_place, along, .. } = *self;
-        Places { op: self.collective.op(), world, root, elems, in_place, along }
+        OperandPlaces { op: self.collective.op(), world, root, elems, in_place, along }
     }
 }
 
 /// An operation on `elems` elements of the larger operand, which can be enqueued any number of times.
-pub(super) struct Call<'b, B> {
+pub(super) struct PlacedCall<'b, B> {
     sweep: &'b Sweep,
     communicator: &'b Communicator,
     elems: usize,
@@ -107,7 +107,7 @@ pub(super) struct Call<'b, B> {
     bound: Option<BoundAllReduce<'b>>,
 }
 
-impl<'b, B> Call<'b, B> {
+impl<'b, B> PlacedCall<'b, B> {
     /// Binds the call if the sweep asks for that.
     pub(super) fn new<T: Summand>(
         sweep: &'b Sweep,
@@ -116,7 +116,7 @@ impl<'b, B> Call<'b, B> {
         [input, output]: [&'b B; 2],
     ) -> symmetra::Result<Self>
     where
-        B: Buffer<T>,
+        B: TestBuffer<T>,
     {
         let bind = || communicator.bind_all_reduce_with(sweep.options(), input.part(0..elems)?, output.part(0..elems)?);
         let bound = sweep.bound.then(bind).transpose()?;
@@ -126,7 +126,7 @@ impl<'b, B> Call<'b, B> {
     /// Enqueues the operation once.
     pub(super) fn enqueue<T: Summand>(&self, queue: impl Queue<'b>) -> symmetra::Result<()>
     where
-        B: Buffer<T>,
+        B: TestBuffer<T>,
     {
         let Self { sweep, communicator, .. } = *self;
         if let Some(bound) = &self.bound {
@@ -140,10 +140,10 @@ impl<'b, B> Call<'b, B> {
         let operands = [operand(self.input, places.op.input)?, operand(self.output, places.op.output)?];
         // A low-contention collective is awaited when it is dropped.
         match (sweep.collective, operands) {
-            (Collective::AllGather, [Some(input), Some(output)]) if sweep.transport == Mover::CopyEngine => {
+            (CollectiveCommand::AllGather, [Some(input), Some(output)]) if sweep.transport == Mover::CopyEngine => {
                 communicator.low_contention_all_gather(input, output, queue).map(drop)
             }
-            (Collective::ReduceScatter, [Some(input), Some(output)]) if sweep.transport == Mover::CopyEngine => {
+            (CollectiveCommand::ReduceScatter, [Some(input), Some(output)]) if sweep.transport == Mover::CopyEngine => {
                 communicator.low_contention_reduce_scatter(input, output, sweep.reduction, queue).map(drop)
             }
             (_, operands) => {
@@ -176,7 +176,7 @@ pub(super) fn count_wrong<T: Summand>(
 ) -> u64 {
     let places = sweep.places(world, result.len());
     let (op, algorithm) = match sweep.collective {
-        Collective::AllReduce => (places.op, algorithm),
+        CollectiveCommand::AllReduce => (places.op, algorithm),
         _ => (places.op, Algorithm::Auto),
     };
     let count = if sweep.collective.divides() { places.part() } else { result.len() };

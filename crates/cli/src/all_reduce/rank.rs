@@ -7,15 +7,15 @@ use harness::with_element;
 use symmetra::op::Size;
 use symmetra::{Algorithm, AnyQueue, Codec, Communicator, Config, DeviceKind, Stream, SymmetricBuffer, Transport};
 
-use super::places::{self, Call};
-use super::sweep::{Sample, Sweep};
-use crate::exchange::Memory;
-use harness::buffer::Buffer;
-use harness::collective::Collective;
-use harness::comparison::candidate::{Candidate, Verdict};
+use super::places::{self, PlacedCall};
+use super::sweep::{Sweep, SweepSample};
+use crate::exchange::OperandMemory;
+use harness::buffer::TestBuffer;
+use harness::collective::CollectiveCommand;
+use harness::comparison::candidate::{Candidate, CandidateVerdict};
 use harness::comparison::repeats::Repeats;
 use harness::comparison::turns::{Mode, Turns};
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::guarded::{self, GUARD_BYTES, Guarded};
 use harness::names::Mover;
 use harness::nvshmem::{self, Heap};
@@ -26,13 +26,13 @@ use reference::element::Summand;
 
 impl Task for Sweep {
     const NAME: &'static str = "sweep";
-    type Found = Sample;
+    type Found = SweepSample;
 
     /// Room for an input and an output of the largest size, a workspace, and the buffer in which ranks meet, each with
     /// its signal pad and guards.
     fn heap_bytes(&self) -> u64 {
-        let buffers =
-            if self.memory == Memory::Symmetric { 2 } else { 0 } + u64::from(self.transport == Mover::CopyEngine);
+        let buffers = if self.memory == OperandMemory::Symmetric { 2 } else { 0 }
+            + u64::from(self.transport == Mover::CopyEngine);
         buffers * (self.largest_bytes() as u64 + (64 << 10)) + (64 << 10)
     }
 
@@ -44,22 +44,22 @@ impl Task for Sweep {
     }
 
     fn variables(&self) -> Vec<(&'static str, &'static str)> {
-        if self.memory == Memory::Nvshmem { nvshmem::variables() } else { Vec::new() }
+        if self.memory == OperandMemory::Nvshmem { nvshmem::variables() } else { Vec::new() }
     }
 
     /// Measures every size.
-    fn run(&self, communicator: &Communicator, say: Say<'_, Sample>) -> Result<(), Failure> {
+    fn run(&self, communicator: &Communicator, say: Say<'_, SweepSample>) -> Result<(), CommandFailure> {
         if self.transport == Mover::CopyEngine {
             communicator.reserve_workspace(self.largest_bytes())?;
         }
-        let shmem = (self.memory == Memory::Nvshmem).then(|| Heap::open(communicator)).transpose()?;
+        let shmem = (self.memory == OperandMemory::Nvshmem).then(|| Heap::open(communicator)).transpose()?;
         let (launches, _) = self.batches(communicator.device().kind(), 0);
         Turns::open(communicator, communicator, launches, |turns| {
             for (size, elems) in self.sizes_elems.iter().copied().enumerate() {
-                let bench = Bench { sweep: self, communicator, turns, size, elems };
+                let bench = SizeBench { sweep: self, communicator, turns, size, elems };
                 let sample = with_element!(self.dtype, T => match (&shmem, self.memory) {
                     (Some(heap), _) => bench.measure(|elems| heap.buffer::<T>(elems)),
-                    (None, Memory::Plain) => bench.measure(|elems| Guarded::<T>::new(communicator.device(), elems)),
+                    (None, OperandMemory::Plain) => bench.measure(|elems| Guarded::<T>::new(communicator.device(), elems)),
                     (None, _) => bench.measure(|elems| SymmetricBuffer::<T>::own(communicator, elems)),
                 })?;
                 say(sample)?;
@@ -83,7 +83,7 @@ impl Sweep {
 }
 
 /// One size of a sweep.
-struct Bench<'a, 'w> {
+struct SizeBench<'a, 'w> {
     sweep: &'a Sweep,
     communicator: &'a Communicator,
     turns: &'a Turns<'w>,
@@ -93,8 +93,8 @@ struct Bench<'a, 'w> {
 
 /// The operation of one size, on its operands.
 struct Swept<'a, 'w, T, B> {
-    bench: &'a Bench<'a, 'w>,
-    call: Call<'a, B>,
+    bench: &'a SizeBench<'a, 'w>,
+    call: PlacedCall<'a, B>,
     input: &'a B,
     /// In place this is the input.
     output: &'a B,
@@ -104,7 +104,7 @@ struct Swept<'a, 'w, T, B> {
     _elements: PhantomData<T>,
 }
 
-impl<'a, T: Summand, B: Buffer<T>> Candidate<'a> for Swept<'a, '_, T, B> {
+impl<'a, T: Summand, B: TestBuffer<T>> Candidate<'a> for Swept<'a, '_, T, B> {
     fn name(&self) -> String {
         self.bench.sweep.collective.name().to_owned()
     }
@@ -132,11 +132,11 @@ impl<'a, T: Summand, B: Buffer<T>> Candidate<'a> for Swept<'a, '_, T, B> {
         false
     }
 
-    fn verify(&self, _: u32, stream: &Stream) -> symmetra::Result<Verdict> {
+    fn verify(&self, _: u32, stream: &Stream) -> symmetra::Result<CandidateVerdict> {
         let result = self.output.read(stream)?;
         let checksum = checksum(&result);
         self.first.set(Some(checksum));
-        Ok(Verdict { wrong: self.count_wrong(&result), checksum })
+        Ok(CandidateVerdict { wrong: self.count_wrong(&result), checksum })
     }
 
     /// Not in place the input is unchanged, so the bits must be equal.
@@ -158,28 +158,28 @@ impl<'a, T: Summand, B: Buffer<T>> Candidate<'a> for Swept<'a, '_, T, B> {
 
 impl<T: Summand, B> Swept<'_, '_, T, B> {
     fn count_wrong(&self, result: &[T]) -> u64 {
-        let Bench { sweep, communicator, .. } = *self.bench;
+        let SizeBench { sweep, communicator, .. } = *self.bench;
         let (rank, world) = (communicator.rank(), communicator.world_size());
         places::count_wrong(sweep, self.data, rank, world, self.bench.runs(), result)
     }
 }
 
-impl Bench<'_, '_> {
+impl SizeBench<'_, '_> {
     fn bytes(&self) -> u64 {
         (self.elems * self.sweep.dtype.bytes()) as u64
     }
 
-    fn measure<T: Summand, B: Buffer<T>>(
+    fn measure<T: Summand, B: TestBuffer<T>>(
         &self,
         make: impl Fn(usize) -> symmetra::Result<B>,
-    ) -> Result<Sample, Failure> {
+    ) -> Result<SweepSample, CommandFailure> {
         let Self { sweep, communicator, turns, size, elems } = *self;
         let input = make(elems)?;
         let separate = (!sweep.in_place).then(|| make(elems)).transpose()?;
         let output = separate.as_ref().unwrap_or(&input);
         let swept = Swept::<T, B> {
             bench: self,
-            call: Call::new(sweep, communicator, elems, [&input, output])?,
+            call: PlacedCall::new(sweep, communicator, elems, [&input, output])?,
             input: &input,
             output,
             data: Data { seed: sweep.seed, elems },
@@ -190,13 +190,13 @@ impl Bench<'_, '_> {
         let (_, operations) = sweep.batches(communicator.device().kind(), self.bytes());
         let trial = turns.trials(mode, operations, std::slice::from_ref(&swept))?.pop().unwrap_or_default();
         let (algorithm, batches_us) = (self.algorithm(), trial.times_us);
-        Ok(Sample { size, algorithm, batches_us, wrong: trial.wrong, checksum: trial.checksum })
+        Ok(SweepSample { size, algorithm, batches_us, wrong: trial.wrong, checksum: trial.checksum })
     }
 
     fn algorithm(&self) -> String {
         match self.communicator.world_size() {
             1 => "copy".to_owned(),
-            _ if self.sweep.collective != Collective::AllReduce => self.transport().to_owned(),
+            _ if self.sweep.collective != CollectiveCommand::AllReduce => self.transport().to_owned(),
             _ if self.sweep.codec != Codec::None => format!("{} {}", self.runs(), self.sweep.codec),
             _ => self.runs().to_string(),
         }
@@ -226,7 +226,7 @@ impl Bench<'_, '_> {
             _ if collective.divides() => self.bytes() / world as u64,
             _ => self.bytes(),
         };
-        let symmetric = self.sweep.memory == Memory::Symmetric;
+        let symmetric = self.sweep.memory == OperandMemory::Symmetric;
         let direct = if collective.tells_places() { symmetric } else { self.is_direct() };
         let ranges = collective.explain(self.communicator, self.sweep.dtype, direct);
         ranges.at(bytes).map_or(Transport::Auto, |range| range.choice).name()
@@ -236,7 +236,7 @@ impl Bench<'_, '_> {
     /// a bound call a graph registers no memory.
     fn is_direct(&self) -> bool {
         let registers = self.communicator.device().kind() != DeviceKind::Host || self.sweep.one_process;
-        self.sweep.memory != Memory::Plain || (self.sweep.graph && registers && !self.sweep.bound)
+        self.sweep.memory != OperandMemory::Plain || (self.sweep.graph && registers && !self.sweep.bound)
     }
 }
 

@@ -4,16 +4,16 @@ use harness::columns::Column;
 use serde::Serialize;
 use symmetra::Algorithm;
 
-use super::sweep::{Sample, Sweep};
-use harness::collective::Collective;
-use harness::failure::Failure;
+use super::sweep::{Sweep, SweepSample};
+use harness::collective::CollectiveCommand;
+use harness::failure::CommandFailure;
 use harness::gathering::Gathering;
 use harness::ranks::{RanksAs, Run};
 use harness::statistics::{busbw_gbps, median, slowest};
 
 /// One size, as `--json` prints it.
 #[derive(Debug, Serialize)]
-struct Row {
+struct SweepRow {
     ranks: usize,
     device: &'static str,
     collective: &'static str,
@@ -38,12 +38,12 @@ struct Row {
 }
 
 /// Runs a sweep. Prints its rows, and fails if an element is wrong.
-pub(super) fn measure(run: &Run<Sweep>, ranks_as: RanksAs, json: bool) -> Result<(), Failure> {
+pub(super) fn measure(run: &Run<Sweep>, ranks_as: RanksAs, json: bool) -> Result<(), CommandFailure> {
     let (sweep, seed) = (&run.task, run.task.seed);
     let mut gathering = Gathering::new(run.ranks(), sweep.sizes_elems.len(), columns(sweep), json)?;
     // The first size at which ranks ended with different bits.
     let mut unequal_bytes = None;
-    run.attend(ranks_as, |rank, sample: Sample| {
+    run.attend(ranks_as, |rank, sample: SweepSample| {
         gathering.add(rank, sample.size, sample, |samples| {
             let row = row(run, samples);
             let is_unequal = samples.iter().any(|sample| sample.checksum != samples[0].checksum);
@@ -61,20 +61,20 @@ pub(super) fn measure(run: &Run<Sweep>, ranks_as: RanksAs, json: bool) -> Result
     let elements: u64 = rows.iter().map(|row| (row.elements * row.ranks) as u64).sum();
     match (wrong, unequal_bytes) {
         (0, None) => Ok(()),
-        (0, Some(bytes)) => {
-            Err(Failure::failed(format!("the ranks' results differ in their bits at {bytes} bytes (seed {seed})")))
-        }
-        _ => Err(Failure::failed(format!("{wrong} of {elements} elements are wrong (seed {seed})"))),
+        (0, Some(bytes)) => Err(CommandFailure::failed(format!(
+            "the ranks' results differ in their bits at {bytes} bytes (seed {seed})"
+        ))),
+        _ => Err(CommandFailure::failed(format!("{wrong} of {elements} elements are wrong (seed {seed})"))),
     }
 }
 
 /// The row of a size, from the samples of all ranks.
-fn row(run: &Run<Sweep>, samples: &[Sample]) -> Row {
+fn row(run: &Run<Sweep>, samples: &[SweepSample]) -> SweepRow {
     let (ranks, sweep) = (run.ranks(), &run.task);
     let elements = sweep.sizes_elems[samples[0].size];
     let bytes = (elements * sweep.dtype.bytes()) as u64;
     let time_us = median(slowest(samples.iter().map(|sample| sample.batches_us.as_slice())));
-    Row {
+    SweepRow {
         ranks,
         device: run.device_kind().name(),
         collective: sweep.collective.name(),
@@ -97,20 +97,20 @@ fn row(run: &Run<Sweep>, samples: &[Sample]) -> Row {
     }
 }
 
-fn columns(sweep: &Sweep) -> Vec<Column<Row>> {
+fn columns(sweep: &Sweep) -> Vec<Column<SweepRow>> {
     let (bytes, elements) = (sweep.largest_bytes(), sweep.sizes_elems.iter().max().copied().unwrap_or(0));
     let longest =
         [Algorithm::TwoShotZeroCopy, sweep.algorithm].map(Algorithm::name).into_iter().max_by_key(|name| name.len());
-    let algorithm = longest.filter(|_| sweep.collective == Collective::AllReduce).unwrap_or("direct");
+    let algorithm = longest.filter(|_| sweep.collective == CollectiveCommand::AllReduce).unwrap_or("direct");
     vec![
-        Column::count("bytes", |row: &Row| row.bytes).expecting(bytes.to_string()),
-        Column::count("elements", |row: &Row| row.elements as u64).expecting(elements.to_string()),
-        Column::text("dtype", |row: &Row| row.dtype.to_owned()),
-        Column::text("op", |row: &Row| row.op.to_owned()),
-        Column::text("algorithm", |row: &Row| row.algorithm.clone()).expecting(algorithm),
-        Column::number("time us", 2, |row: &Row| Some(row.time_us)).expecting("99999.99"),
-        Column::number("algbw GB/s", 3, |row: &Row| Some(row.algbw_gbps)).expecting("999.999"),
-        Column::number("busbw GB/s", 3, |row: &Row| Some(row.busbw_gbps)).expecting("999.999"),
-        Column::count("wrong", |row: &Row| row.wrong).expecting("0"),
+        Column::count("bytes", |row: &SweepRow| row.bytes).expecting(bytes.to_string()),
+        Column::count("elements", |row: &SweepRow| row.elements as u64).expecting(elements.to_string()),
+        Column::text("dtype", |row: &SweepRow| row.dtype.to_owned()),
+        Column::text("op", |row: &SweepRow| row.op.to_owned()),
+        Column::text("algorithm", |row: &SweepRow| row.algorithm.clone()).expecting(algorithm),
+        Column::number("time us", 2, |row: &SweepRow| Some(row.time_us)).expecting("99999.99"),
+        Column::number("algbw GB/s", 3, |row: &SweepRow| Some(row.algbw_gbps)).expecting("999.999"),
+        Column::number("busbw GB/s", 3, |row: &SweepRow| Some(row.busbw_gbps)).expecting("999.999"),
+        Column::count("wrong", |row: &SweepRow| row.wrong).expecting("0"),
     ]
 }

@@ -12,14 +12,14 @@ use symmetra::{
 use tempfile::NamedTempFile;
 
 use super::unfinished;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::guarded::GUARD_BYTES;
 use harness::names::by_name;
 use harness::output;
 use harness::ranks::{Say, Task};
 use harness::signals::{Guard, guard};
 use harness::target;
-use harness::tensor_file::{Format, Header, Rest, Sink, Source};
+use harness::tensor_file::{FileFormat, FileHeader, FileSink, FileSource, Rest};
 use reference::data::checksum;
 use reference::element::Summand;
 
@@ -65,13 +65,13 @@ const SEARCHED: usize = 1024;
 /// The files of a run, with tensors of the same names, types and shapes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Shards {
-    format: Format,
+    format: FileFormat,
     /// One path for each rank.
     inputs: Vec<PathBuf>,
     /// The unread rest after the header, for inputs that are pipes.
     pipes: Vec<Option<Rest>>,
     /// The header of rank 0's file.
-    header: Header,
+    header: FileHeader,
     #[serde(with = "by_name")]
     algorithm: Algorithm,
     #[serde(with = "by_name")]
@@ -97,19 +97,19 @@ impl Task for Shards {
         config.guard_bytes = GUARD_BYTES;
     }
 
-    fn run(&self, communicator: &Communicator, say: Say<'_, Self::Found>) -> Result<(), Failure> {
+    fn run(&self, communicator: &Communicator, say: Say<'_, Self::Found>) -> Result<(), CommandFailure> {
         let rank = communicator.rank();
         let source = match &self.pipes[rank] {
-            Some(rest) => Format::resume(rest),
+            Some(rest) => FileFormat::resume(rest),
             None => self.format.open(&self.inputs[rank]),
         }?;
         if let Some([was, is]) = self.header.difference(source.header()) {
             let path = self.inputs[rank].display();
-            return Err(Failure::failed(format!("{path}: it had {was}, and now has {is}")));
+            return Err(CommandFailure::failed(format!("{path}: it had {was}, and now has {is}")));
         }
         let sink = (rank == 0).then(|| self.format.begin(&self.unfinished, &self.header)).transpose()?;
         let stream = Stream::new(communicator.device())?;
-        let mut part = Part { shards: self, communicator, stream, source, sink };
+        let mut part = Shard { shards: self, communicator, stream, source, sink };
         let mut checksums = Vec::new();
         for (number, tensor) in self.header.tensors.iter().enumerate() {
             checksums.push(with_element!(tensor.dtype, T => part.reduce::<T>(number))?);
@@ -119,18 +119,18 @@ impl Task for Shards {
 }
 
 /// One rank's part.
-struct Part<'a> {
+struct Shard<'a> {
     shards: &'a Shards,
     communicator: &'a Communicator,
     stream: Stream,
-    source: Source,
+    source: FileSource,
     /// The output on rank 0; `None` on other ranks.
-    sink: Option<Sink>,
+    sink: Option<FileSink>,
 }
 
-impl Part<'_> {
+impl Shard<'_> {
     /// Reduces the tensor of this number and returns the checksum of the result.
-    fn reduce<T: Summand>(&mut self, number: usize) -> Result<u64, Failure> {
+    fn reduce<T: Summand>(&mut self, number: usize) -> Result<u64, CommandFailure> {
         let Self { shards: Shards { algorithm, reduction, codec, .. }, communicator, stream, source, sink } = self;
         let values = source.read::<T>(number)?;
         let buffer: SymmetricBuffer<T> = communicator.symmetric(values.len())?;
@@ -145,11 +145,11 @@ impl Part<'_> {
 }
 
 /// A run whose inputs fit together, and whose output can be written.
-pub(super) struct Opened {
+pub(super) struct OpenedRun {
     pub(super) shards: Shards,
     output: PathBuf,
     /// Holds pipes open until the ranks have them.
-    _sources: Vec<Source>,
+    _sources: Vec<FileSource>,
     /// Holds the result until it is whole.
     unfinished: Guard<NamedTempFile>,
 }
@@ -160,32 +160,33 @@ pub(super) fn open(
     template: &str,
     ranks: Option<u64>,
     options: AllReduceOptions,
-) -> Result<Opened, Failure> {
+) -> Result<OpenedRun, CommandFailure> {
     let AllReduceOptions { algorithm, reduction, codec, .. } = options;
-    let output = files.output.as_deref().ok_or_else(|| Failure::usage("--input needs --output"))?;
-    let format = Format::of(Path::new(template), files.tensor.as_deref())?;
+    let output = files.output.as_deref().ok_or_else(|| CommandFailure::usage("--input needs --output"))?;
+    let format = FileFormat::of(Path::new(template), files.tensor.as_deref())?;
     let inputs = inputs(template, ranks)?;
     check_output(output, &format, &inputs)?;
     let output = target::check_replaced("--output", output)?;
-    let sources: Vec<Source> = inputs.iter().map(|input| format.open(input)).collect::<Result<_, _>>()?;
+    let sources: Vec<FileSource> = inputs.iter().map(|input| format.open(input)).collect::<Result<_, _>>()?;
     let header = common_header(&sources, &inputs)?;
     header.tensors.iter().try_for_each(|tensor| super::check_fits(options, tensor.dtype))?;
     // In the folder of the output, so that renaming the result is atomic.
     let folder = output.parent().unwrap_or(Path::new("/"));
-    let create = || unfinished::create(folder).map_err(Failure::doing(format!("write into {}", folder.display())));
+    let create =
+        || unfinished::create(folder).map_err(CommandFailure::doing(format!("write into {}", folder.display())));
     let (unfinished, path) = guard(create, |file| file.path().to_owned())?;
-    let pipes = sources.iter().map(Source::rest).collect();
+    let pipes = sources.iter().map(FileSource::rest).collect();
     let shards = Shards { format, inputs, pipes, header, algorithm, reduction, codec, unfinished: path };
-    Ok(Opened { shards, output, _sources: sources, unfinished })
+    Ok(OpenedRun { shards, output, _sources: sources, unfinished })
 }
 
-impl Opened {
+impl OpenedRun {
     /// Renames the result to the output if all ranks have the same result.
-    pub(super) fn finish(self, mut checksums: Vec<(usize, u64)>) -> Result<(), Failure> {
+    pub(super) fn finish(self, mut checksums: Vec<(usize, u64)>) -> Result<(), CommandFailure> {
         checksums.sort_unstable();
         if let Some(pair) = checksums.windows(2).find(|pair| pair[0].1 != pair[1].1) {
             let (one, other) = (pair[0].0, pair[1].0);
-            return Err(Failure::failed(format!(
+            return Err(CommandFailure::failed(format!(
                 "ranks {one} and {other} ended with different results: nothing was written"
             )));
         }
@@ -199,7 +200,7 @@ impl Opened {
 }
 
 /// Renames the result to the output, with the permissions of a new file.
-fn finish(result: NamedTempFile, output: &Path) -> Result<(), Failure> {
+fn finish(result: NamedTempFile, output: &Path) -> Result<(), CommandFailure> {
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(mask);
     let mode = Permissions::from_mode(0o666 & !mask.bits());
@@ -207,13 +208,13 @@ fn finish(result: NamedTempFile, output: &Path) -> Result<(), Failure> {
     file.set_permissions(mode)
         .and_then(|()| file.sync_all())
         .and_then(|()| result.persist(output).map(drop).map_err(|error| error.error))
-        .map_err(Failure::doing(format!("write {}", output.display())))
+        .map_err(CommandFailure::doing(format!("write {}", output.display())))
 }
 
 /// The path of each rank: the requested number of paths, else the paths that exist.
-fn inputs(template: &str, asked: Option<u64>) -> Result<Vec<PathBuf>, Failure> {
+fn inputs(template: &str, asked: Option<u64>) -> Result<Vec<PathBuf>, CommandFailure> {
     if !template.contains(PLACEHOLDER) {
-        return Err(Failure::usage(format!(
+        return Err(CommandFailure::usage(format!(
             "--input is `{template}`, but it must contain {PLACEHOLDER}, for which every rank puts its number"
         )));
     }
@@ -225,16 +226,16 @@ fn inputs(template: &str, asked: Option<u64>) -> Result<Vec<PathBuf>, Failure> {
     // A tensor left out unnoticed would give a wrong sum.
     if let Some(later) = asked.map_or_else(|| (ranks + 1..SEARCHED).find(|rank| path(*rank).exists()), |_| None) {
         let (missing, later) = (path(ranks), path(later));
-        return Err(Failure::failed(format!(
+        return Err(CommandFailure::failed(format!(
             "there is {}, but no {}: ranks count from 0 without a gap (--ranks takes the first)",
             later.display(),
             missing.display()
         )));
     }
     match ranks {
-        0 => Err(Failure::failed(format!("there is no file {}: ranks count from 0", path(0).display()))),
+        0 => Err(CommandFailure::failed(format!("there is no file {}: ranks count from 0", path(0).display()))),
         1..=MAX_WORLD_SIZE => Ok((0..ranks).map(path).collect()),
-        _ => Err(Failure::usage(format!(
+        _ => Err(CommandFailure::usage(format!(
             "there are {ranks} files like {}, but at most {MAX_WORLD_SIZE} ranks (--ranks takes the first)",
             path(0).display()
         ))),
@@ -242,13 +243,15 @@ fn inputs(template: &str, asked: Option<u64>) -> Result<Vec<PathBuf>, Failure> {
 }
 
 /// The output is one file, of the same format, and none of the inputs.
-fn check_output(output: &Path, format: &Format, inputs: &[PathBuf]) -> Result<(), Failure> {
+fn check_output(output: &Path, format: &FileFormat, inputs: &[PathBuf]) -> Result<(), CommandFailure> {
     let shown = output.display();
     if output.to_string_lossy().contains(PLACEHOLDER) {
-        return Err(Failure::usage(format!("--output is `{shown}`, but the sum is one file: leave {PLACEHOLDER} out")));
+        return Err(CommandFailure::usage(format!(
+            "--output is `{shown}`, but the sum is one file: leave {PLACEHOLDER} out"
+        )));
     }
     if !format.fits(output) {
-        return Err(Failure::usage(format!(
+        return Err(CommandFailure::usage(format!(
             "--output is `{shown}`, but it must end in .{} as --input",
             format.extension()
         )));
@@ -256,18 +259,20 @@ fn check_output(output: &Path, format: &Format, inputs: &[PathBuf]) -> Result<()
     let Ok(canonical) = output.canonicalize() else { return Ok(()) };
     let rank = inputs.iter().position(|input| input.canonicalize().is_ok_and(|input| input == canonical));
     match rank {
-        Some(rank) => Err(Failure::usage(format!("--output is `{shown}`, but that is the input of rank {rank}"))),
+        Some(rank) => {
+            Err(CommandFailure::usage(format!("--output is `{shown}`, but that is the input of rank {rank}")))
+        }
         None => Ok(()),
     }
 }
 
 /// The description of the tensors, which all headers must share, and the other contents of rank 0's header.
-fn common_header(sources: &[Source], inputs: &[PathBuf]) -> Result<Header, Failure> {
-    let mut headers = sources.iter().map(Source::header).enumerate();
-    let Some((_, first)) = headers.next() else { return Err(Failure::failed("there are no inputs")) };
+fn common_header(sources: &[FileSource], inputs: &[PathBuf]) -> Result<FileHeader, CommandFailure> {
+    let mut headers = sources.iter().map(FileSource::header).enumerate();
+    let Some((_, first)) = headers.next() else { return Err(CommandFailure::failed("there are no inputs")) };
     for (rank, header) in headers {
         if let Some([one, other]) = first.difference(header) {
-            return Err(Failure::failed(format!(
+            return Err(CommandFailure::failed(format!(
                 "ranks 0 and {rank} differ: {} has {one}, but {} has {other}",
                 inputs[0].display(),
                 inputs[rank].display()

@@ -3,16 +3,16 @@
 use serde::{Deserialize, Serialize};
 use symmetra::{Algorithm, AllReduceOptions, Codec, Dtype, Reduction, Transport};
 
-use crate::exchange::{Memory, SweepArgs};
-use harness::collective::Collective;
-use harness::failure::Failure;
+use crate::exchange::{OperandMemory, SweepArgs};
+use harness::collective::CollectiveCommand;
+use harness::failure::CommandFailure;
 use harness::names::{Mover, by_name};
 use harness::ranks::RanksAs;
 
 /// The settings of a measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Sweep {
-    pub(super) collective: Collective,
+    pub(super) collective: CollectiveCommand,
     /// The root or the distance, for collectives that have one.
     pub(super) root: usize,
     #[serde(with = "by_name")]
@@ -36,7 +36,7 @@ pub(crate) struct Sweep {
     pub(super) along: Option<usize>,
     /// Whether a call is planned once.
     pub(super) bound: bool,
-    pub(super) memory: Memory,
+    pub(super) memory: OperandMemory,
     /// Whether the ranks are threads of one process.
     pub(super) one_process: bool,
     pub(super) seed: u64,
@@ -44,7 +44,7 @@ pub(crate) struct Sweep {
 
 /// The measurement of one size on one rank.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Sample {
+pub(crate) struct SweepSample {
     /// Number of the size.
     pub(super) size: usize,
     pub(super) algorithm: String,
@@ -57,7 +57,12 @@ pub(crate) struct Sample {
 
 impl Sweep {
     /// An all-reduce without a codec, of sizes in whole multiples of `parts`.
-    pub(super) fn new(asked: &SweepArgs, dtype: Dtype, parts: usize, ranks_as: RanksAs) -> Result<Self, Failure> {
+    pub(super) fn new(
+        asked: &SweepArgs,
+        dtype: Dtype,
+        parts: usize,
+        ranks_as: RanksAs,
+    ) -> Result<Self, CommandFailure> {
         Ok(Self {
             dtype,
             reduction: asked.op,
@@ -76,7 +81,7 @@ impl Sweep {
     /// A fast all-reduce of one size, which shows whether an algorithm works.
     pub(super) fn probe(algorithm: Algorithm) -> Self {
         Self {
-            collective: Collective::AllReduce,
+            collective: CollectiveCommand::AllReduce,
             root: 0,
             transport: Mover::Kernels(Transport::Auto),
             dtype: Dtype::F32,
@@ -90,7 +95,7 @@ impl Sweep {
             in_place: false,
             along: None,
             bound: false,
-            memory: Memory::Symmetric,
+            memory: OperandMemory::Symmetric,
             one_process: false,
             seed: fastrand::u64(..),
         }

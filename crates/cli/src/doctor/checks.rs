@@ -10,16 +10,16 @@ use symmetra::DeviceKind;
 use symmetra::bootstrap::Directory;
 use symmetra::matmul::Multiplier;
 
-use super::Finding;
+use super::CheckResult;
 use crate::all_reduce;
 use harness::bytes;
 use harness::devices::{GPUS, Gpu, MulticastWords, RankDevice};
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::nvshmem;
 use harness::ranks::RanksAs;
 
 /// Runs every check and reports each as it is done.
-pub(super) fn run(report: &mut dyn FnMut(Finding) -> Result<(), Failure>) -> Result<(), Failure> {
+pub(super) fn run(report: &mut dyn FnMut(CheckResult) -> Result<(), CommandFailure>) -> Result<(), CommandFailure> {
     report(sockets())?;
     report(shared_memory())?;
     report(locked_memory())?;
@@ -45,7 +45,7 @@ pub(super) fn run(report: &mut dyn FnMut(Finding) -> Result<(), Failure>) -> Res
     Ok(())
 }
 
-fn sockets() -> Finding {
+fn sockets() -> CheckResult {
     let check = format!("unix sockets in {}", std::env::temp_dir().display());
     let connect = |directory: &Path| {
         let path = directory.join("rank0.sock");
@@ -57,14 +57,16 @@ fn sockets() -> Finding {
     let tried =
         directory.and_then(|directory| connect(directory.path()).map_err(|error: std::io::Error| error.to_string()));
     match tried {
-        Ok(()) => Finding::ok(check, "a rank can listen and another connect"),
-        Err(error) => {
-            Finding::fail(check, error, "point TMPDIR to a short path on a local file system that is yours to write")
-        }
+        Ok(()) => CheckResult::ok(check, "a rank can listen and another connect"),
+        Err(error) => CheckResult::fail(
+            check,
+            error,
+            "point TMPDIR to a short path on a local file system that is yours to write",
+        ),
     }
 }
 
-fn shared_memory() -> Finding {
+fn shared_memory() -> CheckResult {
     let check = "shared memory (memfd)";
     let tried = memfd_create("symmetra-doctor", MemfdFlags::CLOEXEC).map_err(std::io::Error::from).and_then(|fd| {
         let file = std::fs::File::from(fd);
@@ -75,24 +77,28 @@ fn shared_memory() -> Finding {
         Ok(read == *b"pattern")
     });
     match tried {
-        Ok(true) => Finding::ok(check, "it can be made and keeps what is written"),
-        Ok(false) => Finding::fail(check, "it does not keep what is written", "check the system's memory"),
-        Err(error) => Finding::fail(check, error.to_string(), "allow memfd_create in the container's seccomp profile"),
+        Ok(true) => CheckResult::ok(check, "it can be made and keeps what is written"),
+        Ok(false) => CheckResult::fail(check, "it does not keep what is written", "check the system's memory"),
+        Err(error) => {
+            CheckResult::fail(check, error.to_string(), "allow memfd_create in the container's seccomp profile")
+        }
     }
 }
 
 /// Most memory that one group pins: its control page.
 const PINNED_BYTES: u64 = 64 << 10;
 
-fn locked_memory() -> Finding {
+fn locked_memory() -> CheckResult {
     let check = "locked memory (ulimit -l)";
     if GPUS.iter().all(|gpu| gpu.count() == 0) {
-        return Finding::none(check, "there is no GPU, and groups on the CPU lock none");
+        return CheckResult::none(check, "there is no GPU, and groups on the CPU lock none");
     }
     match getrlimit(Resource::Memlock).current {
-        None => Finding::ok(check, "unlimited"),
-        Some(limit) if limit >= PINNED_BYTES => Finding::ok(check, format!("{} may be locked", bytes::format(limit))),
-        Some(limit) => Finding::fail(
+        None => CheckResult::ok(check, "unlimited"),
+        Some(limit) if limit >= PINNED_BYTES => {
+            CheckResult::ok(check, format!("{} may be locked", bytes::format(limit)))
+        }
+        Some(limit) => CheckResult::fail(
             check,
             format!("{} may be locked, GPU groups need {} a rank", bytes::format(limit), bytes::format(PINNED_BYTES)),
             "raise it: `ulimit -l unlimited`, memlock in /etc/security/limits.conf, or `docker run --ulimit memlock=-1`",
@@ -101,10 +107,12 @@ fn locked_memory() -> Finding {
 }
 
 /// Opens a real group and reduces in it.
-fn group(check: &str, devices: [RankDevice; 2], ranks_as: RanksAs) -> Finding {
+fn group(check: &str, devices: [RankDevice; 2], ranks_as: RanksAs) -> CheckResult {
     match probe(devices, ranks_as) {
-        Ok(detail) => Finding::ok(check, detail),
-        Err(detail) => Finding::fail(check, detail, "the message names what was refused; SYMMETRA_LOG=debug logs more"),
+        Ok(detail) => CheckResult::ok(check, detail),
+        Err(detail) => {
+            CheckResult::fail(check, detail, "the message names what was refused; SYMMETRA_LOG=debug logs more")
+        }
     }
 }
 
@@ -119,20 +127,20 @@ fn probe(devices: [RankDevice; 2], ranks_as: RanksAs) -> Result<String, String> 
 }
 
 /// The library that a session of NVSHMEM would load, and its bootstrap plugin. Neither is required.
-fn shmem() -> Vec<Finding> {
+fn shmem() -> Vec<CheckResult> {
     let [library, plugin] = ["NVSHMEM", "NVSHMEM bootstrap plugin"];
     match nvshmem::describe() {
-        None => vec![Finding::none(library, "this build has none (cargo build --features nvshmem)")],
-        Some(Err(error)) => vec![Finding::none(library, error.to_string())],
+        None => vec![CheckResult::none(library, "this build has none (cargo build --features nvshmem)")],
+        Some(Err(error)) => vec![CheckResult::none(library, error.to_string())],
         Some(Ok((name, found))) => {
             let found = match found {
-                Ok(words) => Finding::ok(plugin, words),
+                Ok(words) => CheckResult::ok(plugin, words),
                 Err(error) => {
                     let elsewhere = "a session finds one only in the path of the dynamic loader";
-                    Finding::none(plugin, format!("{error}; {elsewhere}"))
+                    CheckResult::none(plugin, format!("{error}; {elsewhere}"))
                 }
             };
-            vec![Finding::ok(library, name), found]
+            vec![CheckResult::ok(library, name), found]
         }
     }
 }
@@ -163,51 +171,53 @@ fn vendor(kind: DeviceKind) -> Vendor {
     }
 }
 
-fn driver(gpu: &Gpu, count: usize) -> Finding {
+fn driver(gpu: &Gpu, count: usize) -> CheckResult {
     let check = format!("{} driver", gpu.vendor);
     let vendor = vendor(gpu.kind);
     match (gpu.built, count, Path::new(vendor.node).exists()) {
-        (false, _, _) => Finding::none(
+        (false, _, _) => CheckResult::none(
             check,
             format!("this build has no {} (cargo build --features {})", gpu.vendor, gpu.kind.name()),
         ),
-        (true, 0, false) => Finding::none(check, "there is none, so ranks work on the CPU"),
-        (true, 0, true) => Finding::fail(check, "a driver is loaded, but shows no device", vendor.no_device),
-        (true, count, _) => Finding::ok(check, format!("{count} devices")),
+        (true, 0, false) => CheckResult::none(check, "there is none, so ranks work on the CPU"),
+        (true, 0, true) => CheckResult::fail(check, "a driver is loaded, but shows no device", vendor.no_device),
+        (true, count, _) => CheckResult::ok(check, format!("{count} devices")),
     }
 }
 
-fn versions(one: RankDevice) -> Finding {
+fn versions(one: RankDevice) -> CheckResult {
     let check = one.to_string();
     match one.open() {
-        Ok(device) => Finding::ok(check, format!("{}, {}", device.name(), device.versions())),
-        Err(error) => {
-            Finding::fail(check, error.to_string(), "install a driver that is not older than the toolkit of this build")
-        }
+        Ok(device) => CheckResult::ok(check, format!("{}, {}", device.name(), device.versions())),
+        Err(error) => CheckResult::fail(
+            check,
+            error.to_string(),
+            "install a driver that is not older than the toolkit of this build",
+        ),
     }
 }
 
 /// The requirements of multicast, which no group needs. Opens no multicast.
-fn multicast(one: RankDevice) -> Finding {
+fn multicast(one: RankDevice) -> CheckResult {
     let check = format!("multicast of {one}");
     match one.open().and_then(|device| MulticastWords::new(&device)) {
-        Ok(words) if words.all() => Finding::ok(check, words.to_string()),
-        Ok(words) => Finding::none(check, words.to_string()),
-        Err(error) => Finding::none(check, error.to_string()),
+        Ok(words) if words.all() => CheckResult::ok(check, words.to_string()),
+        Ok(words) => CheckResult::none(check, words.to_string()),
+        Err(error) => CheckResult::none(check, error.to_string()),
     }
 }
 
 /// The library that multiplies matrices, which only GEMMs and plans need.
-fn products(one: RankDevice) -> Finding {
+fn products(one: RankDevice) -> CheckResult {
     let check = format!("products on {one}");
     match one.open().and_then(|device| Multiplier::new(&device)) {
-        Ok(multiplier) => Finding::ok(check, multiplier.library()),
-        Err(error) => Finding::none(check, error.to_string()),
+        Ok(multiplier) => CheckResult::ok(check, multiplier.library()),
+        Err(error) => CheckResult::none(check, error.to_string()),
     }
 }
 
 /// One pair of GPUs, both ways: what the driver reports, then what is true.
-fn peers(one: RankDevice, other: RankDevice) -> Finding {
+fn peers(one: RankDevice, other: RankDevice) -> CheckResult {
     let check = format!("peer access {one} <-> {other}");
     let vendor = vendor(one.kind());
     let reports = |from: RankDevice, to: RankDevice| from.open()?.can_access(to.open()?.ordinal());
@@ -219,20 +229,20 @@ fn peers(one: RankDevice, other: RankDevice) -> Finding {
                     "see `{}`: the GPUs need a link of the vendor's or a common PCIe root, and no ACS or virtual machine between",
                     vendor.topology
                 );
-                return Finding::fail(check, format!("{from} cannot address memory of {to}"), remedy);
+                return CheckResult::fail(check, format!("{from} cannot address memory of {to}"), remedy);
             }
             Err(error) => {
                 let remedy = format!("see that both devices are healthy: `{}`", vendor.health);
-                return Finding::fail(check, error.to_string(), remedy);
+                return CheckResult::fail(check, error.to_string(), remedy);
             }
         }
     }
     match probe([one, other], RanksAs::Processes) {
-        Ok(detail) => Finding::ok(check, format!("pattern and flags arrive both ways: {detail}")),
+        Ok(detail) => CheckResult::ok(check, format!("pattern and flags arrive both ways: {detail}")),
         Err(detail) => {
             let remedy =
                 "peer access is reported but does not work: turn off ACS and the IOMMU, or update firmware and driver";
-            Finding::fail(check, detail, remedy)
+            CheckResult::fail(check, detail, remedy)
         }
     }
 }

@@ -5,15 +5,15 @@ use symmetra::experts::{Method, expert_bytes, expert_method, explain_experts};
 use symmetra::{Config, DeviceKind};
 
 use super::choices::RangeInfo;
-use harness::experts::{Shape, Wire};
-use harness::failure::Failure;
+use harness::experts::{ExpertShape, RowWire};
+use harness::failure::CommandFailure;
 use harness::table::Table;
 
 /// A layer of experts on a number of ranks.
 #[derive(Debug, Serialize)]
-pub(super) struct Layer {
+pub(super) struct ExpertLayer {
     #[serde(flatten)]
-    shape: Shape,
+    shape: ExpertShape,
     /// Most tokens of a rank.
     tokens: usize,
     wires: Vec<Sizes>,
@@ -26,7 +26,7 @@ pub(super) struct Layer {
 /// The sizes of rows in one wire format.
 #[derive(Debug, Serialize)]
 struct Sizes {
-    wire: Wire,
+    wire: RowWire,
     /// Bytes of a row on its way to an expert.
     row_bytes: usize,
     /// Bytes of the symmetric heap of each rank.
@@ -35,17 +35,17 @@ struct Sizes {
     method: &'static str,
 }
 
-impl Layer {
+impl ExpertLayer {
     pub(super) fn new(
-        shape: Shape,
+        shape: ExpertShape,
         tokens: usize,
         (kind, ranks): (DeviceKind, usize),
         group: &Config,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandFailure> {
         // The heap has room for the memory of the experts.
         let mut group = group.clone();
-        let refused = |error: symmetra::Error| Failure::usage(error.to_string());
-        let mut sizes = |wire: Wire| {
+        let refused = |error: symmetra::Error| CommandFailure::usage(error.to_string());
+        let mut sizes = |wire: RowWire| {
             let mut config = shape.config(tokens);
             config.wire = wire.setting();
             let heap_bytes = expert_bytes(ranks, &group, &config).map_err(refused)?;
@@ -53,14 +53,14 @@ impl Layer {
             let method = expert_method(kind, ranks, true, &group, &config)?.name();
             Ok(Sizes { wire, row_bytes: wire.row_bytes(shape.hidden), heap_bytes, method })
         };
-        let wires = Wire::OF_BF16.into_iter().map(&mut sizes).collect::<Result<_, Failure>>()?;
+        let wires = RowWire::OF_BF16.into_iter().map(&mut sizes).collect::<Result<_, CommandFailure>>()?;
         let other_backends = expert_method(kind, ranks, false, &group, &shape.config(tokens))?.name();
         let choices = RangeInfo::all("method", &explain_experts(kind, ranks, group.tuning.as_ref())?, Method::name);
         Ok(Self { shape, tokens, wires, choices, other_backends })
     }
 
     pub(super) fn title(&self, ranks: usize) -> String {
-        let Shape { experts, top_k, hidden } = self.shape;
+        let ExpertShape { experts, top_k, hidden } = self.shape;
         let tokens = format!("{} tokens a rank, {top_k} experts a token, rows of {hidden} bf16", self.tokens);
         format!("{experts} experts on {ranks} ranks: {tokens}")
     }

@@ -7,7 +7,7 @@ use symmetra::{DeviceKind, Tuning};
 use super::MEMORIES;
 use super::choices::{Choices, RangeInfo, explained, rows};
 use crate::grid::GridWorld;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::table::Table;
 
 /// A mesh over `ranks` ranks.
@@ -19,13 +19,13 @@ pub(super) struct GridInfo {
     local_data: usize,
     across_tensor: usize,
     across_data: usize,
-    places: Vec<Place>,
+    places: Vec<GridPosition>,
     choices: Vec<Choices<OfOperation>>,
 }
 
 /// The place of a rank.
 #[derive(Debug, Serialize)]
-struct Place {
+struct GridPosition {
     host: usize,
     /// Number within the host.
     local: usize,
@@ -39,18 +39,18 @@ struct OfOperation {
 }
 
 impl GridInfo {
-    pub(super) fn new(world: &GridWorld, kind: DeviceKind, tuning: Option<&Tuning>) -> Result<Self, Failure> {
+    pub(super) fn new(world: &GridWorld, kind: DeviceKind, tuning: Option<&Tuning>) -> Result<Self, CommandFailure> {
         let (config, local, hosts) = (world.config(), world.local(), world.hosts);
         let [local_tensor, local_data, across_tensor, across_data] = config.grid_of(local, hosts)?;
         let places = config.places(local, hosts)?.into_iter().enumerate();
         let of_host = |(host, ranks): (usize, Vec<(usize, usize)>)| {
-            let place = move |(local, (tensor_rank, data_rank))| Place { host, local, tensor_rank, data_rank };
+            let place = move |(local, (tensor_rank, data_rank))| GridPosition { host, local, tensor_rank, data_rank };
             ranks.into_iter().enumerate().map(place)
         };
         let mut choices = Vec::new();
         for operation in config.operations(local, hosts)? {
             for (memory, direct) in MEMORIES {
-                let ranges = config.choices((local, hosts), operation, (kind, direct), tuning)?;
+                let ranges = config.choices(local, hosts, operation, kind, direct, tuning)?;
                 // By bytes of `x` or of a slice.
                 let ranges = RangeInfo::all("mode", &ranges, MixedMode::name);
                 choices.push(Choices { calls: OfOperation { operation: operation.name() }, memory, ranges });
@@ -71,7 +71,7 @@ impl GridInfo {
 
     pub(super) fn places(&self) -> Table {
         let mut table = Table::new(["host", "number in the host", "tensor rank", "data rank"], [0, 1, 2, 3]);
-        for Place { host, local, tensor_rank, data_rank } in &self.places {
+        for GridPosition { host, local, tensor_rank, data_rank } in &self.places {
             table.add_row([host, local, tensor_rank, data_rank].map(usize::to_string));
         }
         table

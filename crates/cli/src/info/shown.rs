@@ -4,11 +4,11 @@ use symmetra::TunedCodec;
 
 use super::choices::{Choices, RangeInfo, Types, explained, rows};
 use super::{Args, Info, ProductsInfo, surroundings};
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::table::{Table, wrapped};
 use harness::{bytes, output};
 
-pub(super) fn print(info: &Info, args: &Args) -> Result<(), Failure> {
+pub(super) fn print(info: &Info, args: &Args) -> Result<(), CommandFailure> {
     asked(info, args)?;
     devices(info)?;
     settings(info, args)?;
@@ -35,7 +35,7 @@ pub(super) fn print(info: &Info, args: &Args) -> Result<(), Failure> {
 }
 
 /// Prints the topics of the options.
-fn asked(info: &Info, args: &Args) -> Result<(), Failure> {
+fn asked(info: &Info, args: &Args) -> Result<(), CommandFailure> {
     if let Some(layout) = &info.layout {
         output::line(format_args!("Parallel groups of {} ranks", layout[0].ranks()))?;
         output::line(format_args!("{}\n", surroundings::layout_table(layout)))?;
@@ -58,7 +58,7 @@ fn asked(info: &Info, args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-fn devices(info: &Info) -> Result<(), Failure> {
+fn devices(info: &Info) -> Result<(), CommandFailure> {
     output::line(wrapped(&crate::VERSION))?;
     let mut devices = Table::new(["device", "name", "memory", "processors", "capability", "uuid", "versions"], []);
     for device in &info.devices {
@@ -89,7 +89,7 @@ fn devices(info: &Info) -> Result<(), Failure> {
 }
 
 /// Settings of an environment in this process. A refused setting is no default.
-fn settings(info: &Info, args: &Args) -> Result<(), Failure> {
+fn settings(info: &Info, args: &Args) -> Result<(), CommandFailure> {
     let is_shown = |source: &str| args.settings || source != "default";
     let shown: Vec<_> = info.config.iter().filter(|(_, _, source)| is_shown(source)).collect();
     output::line("\nSettings of an environment here; what a program sets beats them")?;
@@ -108,7 +108,7 @@ fn settings(info: &Info, args: &Args) -> Result<(), Failure> {
 }
 
 /// The transports of all other operations.
-fn exchanges(info: &Info) -> Result<(), Failure> {
+fn exchanges(info: &Info) -> Result<(), CommandFailure> {
     output::line("\nEvery other collective, by bytes from one rank to another")?;
     let rows = info.transports.iter().map(|row| (row.collective.to_owned(), row.memory, &row.range));
     output::line(explained(["collective", "memory", "bytes", "transport", "why"], rows))

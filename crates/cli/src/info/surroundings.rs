@@ -4,7 +4,7 @@ use serde::Serialize;
 use symmetra::environment::{EnvConfig, ParallelLayout, Parallelism, VARIABLES};
 use symmetra::{Config, Device};
 
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::table::Table;
 
 /// The groups of one parallelism.
@@ -27,7 +27,7 @@ impl Groups {
 
 /// The layout of `sizes` = tensor, pipeline, data over as many ranks as the sizes require. Refuses `ranks`, if given,
 /// unless it is the number of ranks of the layout or of one of its groups.
-pub(super) fn layout(sizes: [usize; 3], ranks: Option<u64>) -> Result<Vec<Groups>, Failure> {
+pub(super) fn layout(sizes: [usize; 3], ranks: Option<u64>) -> Result<Vec<Groups>, CommandFailure> {
     let [tensor, pipeline, data] = sizes;
     let world_size = sizes.iter().product();
     let layout = ParallelLayout::new(world_size, tensor, pipeline, data)?;
@@ -37,7 +37,7 @@ pub(super) fn layout(sizes: [usize; 3], ranks: Option<u64>) -> Result<Vec<Groups
     let has = |ranks: usize| ranks == world_size || layout.iter().any(|groups| groups.has_group_of(ranks));
     match ranks.map(|ranks| ranks as usize).filter(|ranks| !has(*ranks)) {
         None => Ok(layout),
-        Some(ranks) => Err(Failure::usage(format!(
+        Some(ranks) => Err(CommandFailure::usage(format!(
             "--ranks is {ranks}, but --tp {tensor} --pp {pipeline} --dp {data} has {world_size} ranks and no group of {ranks}"
         ))),
     }
@@ -91,7 +91,7 @@ pub(super) fn nccl(_gpus: &[Device]) -> String {
 
 /// A variable and its value.
 #[derive(Debug, Serialize)]
-pub(super) struct Variable {
+pub(super) struct ShownVariable {
     name: &'static str,
     /// `None`: unset.
     value: Option<String>,
@@ -102,7 +102,7 @@ pub(super) struct Variable {
 }
 
 /// Every variable; the value of a secret is hidden.
-pub(super) fn variables() -> Vec<Variable> {
+pub(super) fn variables() -> Vec<ShownVariable> {
     let value = |name: &str| {
         let value = std::env::var_os(name)?.to_string_lossy().into_owned();
         Some(if name.contains("SECRET") { "hidden".to_owned() } else { value })
@@ -112,7 +112,7 @@ pub(super) fn variables() -> Vec<Variable> {
         ("VLLM_NCCL_SO_PATH", _) if value("SYMMETRA_NCCL_LIBRARY").is_some() => "SYMMETRA_NCCL_LIBRARY",
         _ => "environment",
     };
-    let variable = |known: &symmetra::environment::Variable| Variable {
+    let variable = |known: &symmetra::environment::Variable| ShownVariable {
         name: known.name,
         value: value(known.name),
         from: from(known.name),
@@ -122,9 +122,9 @@ pub(super) fn variables() -> Vec<Variable> {
     VARIABLES.iter().map(variable).collect()
 }
 
-pub(super) fn variables_table(variables: &[Variable]) -> Table {
+pub(super) fn variables_table(variables: &[ShownVariable]) -> Table {
     let mut rows = Table::new(["variable", "value", "from", "effect"], []);
-    for Variable { name, value, from, default, effect } in variables {
+    for ShownVariable { name, value, from, default, effect } in variables {
         rows.add_row([*name, value.as_deref().unwrap_or(*default), *from, *effect]);
     }
     rows

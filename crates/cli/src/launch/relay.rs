@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::Event;
-use harness::failure::{self, Failure};
+use super::LaunchEvent;
+use harness::failure::{self, CommandFailure};
 
 /// Longer lines are broken, so that an endless line fills no memory.
 const MAX_LINE_BYTES: u64 = 64 << 10;
@@ -43,7 +43,7 @@ impl Relay {
     }
 
     /// Writes each line at once, and so whole: the standard streams are locked for a write.
-    fn run(&self, rank: usize, mut from: impl BufRead, mut to: impl Write) -> Result<(), Failure> {
+    fn run(&self, rank: usize, mut from: impl BufRead, mut to: impl Write) -> Result<(), CommandFailure> {
         let prefix = format!("[{rank}] ");
         let mut line = Vec::new();
         loop {
@@ -51,7 +51,7 @@ impl Relay {
             line.extend(prefix.as_bytes());
             *self.idle_since.lock() = Some(Instant::now());
             let read_bytes = from.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line);
-            let read_bytes = read_bytes.map_err(Failure::doing(format!("read the output of rank {rank}")))?;
+            let read_bytes = read_bytes.map_err(CommandFailure::doing(format!("read the output of rank {rank}")))?;
             *self.idle_since.lock() = None;
             if read_bytes == 0 {
                 return Ok(());
@@ -59,14 +59,18 @@ impl Relay {
             if line.last() != Some(&b'\n') {
                 line.push(b'\n');
             }
-            to.write_all(&line).and_then(|()| to.flush()).map_err(Failure::output)?;
+            to.write_all(&line).and_then(|()| to.flush()).map_err(CommandFailure::output)?;
             self.passed_bytes.fetch_add(read_bytes as u64, Ordering::AcqRel);
         }
     }
 }
 
 /// Starts passing on the output of `child`, unless `child` writes to our output itself.
-pub(super) fn start(rank: usize, child: &mut Child, sender: &Sender<Event>) -> Result<Vec<Arc<Relay>>, Failure> {
+pub(super) fn start(
+    rank: usize,
+    child: &mut Child,
+    sender: &Sender<LaunchEvent>,
+) -> Result<Vec<Arc<Relay>>, CommandFailure> {
     let outputs = [
         child.stdout.take().map(|pipe| spawn(rank, pipe, std::io::stdout, sender.clone())),
         child.stderr.take().map(|pipe| spawn(rank, pipe, std::io::stderr, sender.clone())),
@@ -78,15 +82,15 @@ fn spawn<W: Write + 'static>(
     rank: usize,
     from: impl Read + Send + 'static,
     to: fn() -> W,
-    sender: Sender<Event>,
-) -> Result<Arc<Relay>, Failure> {
+    sender: Sender<LaunchEvent>,
+) -> Result<Arc<Relay>, CommandFailure> {
     let relay = Arc::new(Relay::new());
     let ours = Arc::clone(&relay);
     let pass_on = move || {
         // After an error the pipe closes, so that the rank gets an error when it writes.
         let passed = ours.run(rank, BufReader::new(from), to());
         // First: the launcher does not wait for an output that has ended.
-        let _ = sender.send(Event::Drained(passed));
+        let _ = sender.send(LaunchEvent::Drained(passed));
         ours.ended.store(true, Ordering::Release);
     };
     failure::spawn(pass_on)?;

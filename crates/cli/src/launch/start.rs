@@ -9,24 +9,24 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::getpid;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::orphan;
 
 /// The variables that all ranks get.
-pub(super) struct World {
+pub(super) struct LaunchedWorld {
     ranks: usize,
     /// A port that was free when chosen.
     port: u16,
     secret: String,
 }
 
-impl World {
-    pub(super) fn new(ranks: usize) -> Result<Self, Failure> {
+impl LaunchedWorld {
+    pub(super) fn new(ranks: usize) -> Result<Self, CommandFailure> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
         let address =
-            listener.and_then(|listener| listener.local_addr()).map_err(Failure::doing("find a free port"))?;
+            listener.and_then(|listener| listener.local_addr()).map_err(CommandFailure::doing("find a free port"))?;
         let mut secret = [0; 16];
-        getrandom(&mut secret, GetRandomFlags::empty()).map_err(Failure::doing("draw a secret"))?;
+        getrandom(&mut secret, GetRandomFlags::empty()).map_err(CommandFailure::doing("draw a secret"))?;
         Ok(Self { ranks, port: address.port(), secret: format!("{:032x}", u128::from_be_bytes(secret)) })
     }
 
@@ -38,8 +38,10 @@ impl World {
         program: &[OsString],
         inherit_output: bool,
         add: impl FnOnce(&mut Command),
-    ) -> Result<Child, Failure> {
-        let Some((name, arguments)) = program.split_first() else { return Err(Failure::usage("there is no program")) };
+    ) -> Result<Child, CommandFailure> {
+        let Some((name, arguments)) = program.split_first() else {
+            return Err(CommandFailure::usage("there is no program"));
+        };
         let output = || if inherit_output { Stdio::inherit() } else { Stdio::piped() };
         let mut command = Command::new(name);
         command.args(arguments).stdin(Stdio::null()).stdout(output()).stderr(output()).process_group(0);
@@ -56,6 +58,6 @@ impl World {
         let launcher = getpid();
         // SAFETY: between fork and exec the closure makes system calls only.
         unsafe { command.pre_exec(move || Ok(orphan::end_with(launcher)?)) };
-        command.spawn().map_err(Failure::doing(format!("start {}", name.to_string_lossy())))
+        command.spawn().map_err(CommandFailure::doing(format!("start {}", name.to_string_lossy())))
     }
 }

@@ -5,8 +5,8 @@ use symmetra::mixed::{Mixed, MixedMode, MixedOperation};
 use symmetra::{AnyQueue, Communicator, Stream};
 
 use super::engine::Engine;
-use harness::buffer::Buffer;
-use harness::comparison::candidate::{Candidate, Verdict};
+use harness::buffer::TestBuffer;
+use harness::comparison::candidate::{Candidate, CandidateVerdict};
 use harness::comparison::lockstep::Lockstep;
 use harness::comparison::work::Work;
 use harness::guarded;
@@ -14,7 +14,7 @@ use reference::data::checksum;
 use reference::element::Summand;
 
 /// All ranks of a mesh.
-pub(super) struct Grid<'g> {
+pub(super) struct GridRanks<'g> {
     pub(super) group: &'g Coordinator,
     pub(super) mixed: &'g Mixed,
     pub(super) engine: Option<&'g Engine>,
@@ -22,7 +22,7 @@ pub(super) struct Grid<'g> {
     pub(super) spans_hosts: bool,
 }
 
-impl Lockstep for Grid<'_> {
+impl Lockstep for GridRanks<'_> {
     fn barrier(&self) -> symmetra::Result<()> {
         self.group.barrier()
     }
@@ -38,14 +38,14 @@ impl Lockstep for Grid<'_> {
 }
 
 /// How a candidate runs the operation.
-pub(super) enum Way<'s> {
+pub(super) enum GridWay<'s> {
     Mode(MixedMode),
     /// Collectives of another library.
     Engine(Vec<Work<'s>>),
 }
 
 /// The input of a rank, and its expected output.
-pub(super) struct Numbers<T> {
+pub(super) struct GridNumbers<T> {
     pub(super) input: Vec<T>,
     pub(super) due: Vec<T>,
     /// The contents of the output before an operation.
@@ -55,22 +55,22 @@ pub(super) struct Numbers<T> {
 /// One candidate on the operands of its size.
 pub(super) struct MeshCandidate<'s, T, B> {
     pub(super) name: &'static str,
-    pub(super) way: Way<'s>,
+    pub(super) way: GridWay<'s>,
     pub(super) operation: MixedOperation,
     pub(super) mixed: &'s Mixed,
     /// The ranks of this host: only they write into each other's memory by themselves.
     pub(super) local: &'s Communicator,
     pub(super) operands: [&'s B; 2],
-    pub(super) numbers: &'s Numbers<T>,
+    pub(super) numbers: &'s GridNumbers<T>,
 }
 
-impl<'s, T: Summand, B: Buffer<T>> MeshCandidate<'s, T, B> {
+impl<'s, T: Summand, B: TestBuffer<T>> MeshCandidate<'s, T, B> {
     fn wrong(&self, found: &[T]) -> u64 {
         found.iter().zip(&self.numbers.due).filter(|(found, due)| !found.matches(**due)).count() as u64
     }
 }
 
-impl<'s, T: Summand, B: Buffer<T>> Candidate<'s> for MeshCandidate<'s, T, B> {
+impl<'s, T: Summand, B: TestBuffer<T>> Candidate<'s> for MeshCandidate<'s, T, B> {
     fn name(&self) -> String {
         self.name.to_owned()
     }
@@ -79,8 +79,10 @@ impl<'s, T: Summand, B: Buffer<T>> Candidate<'s> for MeshCandidate<'s, T, B> {
         let Self { operation, mixed, operands: [input, output], numbers, .. } = *self;
         let [takes, gives] = [numbers.input.len(), numbers.due.len()];
         (0..operations).try_for_each(|_| match &self.way {
-            Way::Mode(mode) => mixed.perform(operation, input.part(0..takes)?, output.part(0..gives)?, *mode, queue),
-            Way::Engine(steps) => steps.iter().try_for_each(|step| step(queue)),
+            GridWay::Mode(mode) => {
+                mixed.perform(operation, input.part(0..takes)?, output.part(0..gives)?, *mode, queue)
+            }
+            GridWay::Engine(steps) => steps.iter().try_for_each(|step| step(queue)),
         })
     }
 
@@ -90,9 +92,9 @@ impl<'s, T: Summand, B: Buffer<T>> Candidate<'s> for MeshCandidate<'s, T, B> {
         output.write(&self.numbers.poison, stream)
     }
 
-    fn verify(&self, _: u32, stream: &Stream) -> symmetra::Result<Verdict> {
+    fn verify(&self, _: u32, stream: &Stream) -> symmetra::Result<CandidateVerdict> {
         let found = self.operands[1].read(stream)?;
-        Ok(Verdict { wrong: self.wrong(&found), checksum: checksum(&found) })
+        Ok(CandidateVerdict { wrong: self.wrong(&found), checksum: checksum(&found) })
     }
 
     fn recheck(&self, stream: &Stream) -> symmetra::Result<u64> {

@@ -6,12 +6,12 @@ use std::ops::Range;
 use symmetra::mixed::MixedOperation;
 use symmetra::{Communicator, Element, Ref, SymmetricBuffer};
 
-use super::oracle::Place;
-use harness::buffer::Buffer;
-use harness::collective::Collective;
+use super::oracle::OraclePosition;
+use harness::buffer::TestBuffer;
+use harness::collective::CollectiveCommand;
 use harness::comparison::nccl::Nccl;
 use harness::comparison::work::Work;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::guarded::Guarded;
 
 /// Ranks of one level of a mesh.
@@ -25,17 +25,17 @@ pub(super) enum Level {
 
 /// Elements of one of a rank's operands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Stretch {
+pub(super) enum OperandStretch {
     Input(Range<usize>),
     Output(Range<usize>),
 }
 
 /// A collective over a level.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Planned {
-    pub(super) collective: Collective,
+pub(super) struct PlannedGrid {
+    pub(super) collective: CollectiveCommand,
     pub(super) level: Level,
-    pub(super) operands: [Stretch; 2],
+    pub(super) operands: [OperandStretch; 2],
 }
 
 /// The collectives of an operation on a rank of this data rank. A slice and `x` have `count` elements. A mesh whose
@@ -44,36 +44,66 @@ pub(super) fn plan(
     operation: MixedOperation,
     (data_rank, data_ranks): (usize, usize),
     count: usize,
-) -> Result<Vec<Planned>, Failure> {
+) -> Result<Vec<PlannedGrid>, CommandFailure> {
     let [one, all] = [0..count, 0..data_ranks * count];
     let own = data_rank * count..(data_rank + 1) * count;
-    let step = |collective, level, from, into| Planned { collective, level, operands: [from, into] };
+    let step = |collective, level, from, into| PlannedGrid { collective, level, operands: [from, into] };
     Ok(match operation {
         MixedOperation::AllReduce => {
-            vec![step(Collective::AllReduce, Level::Tensor, Stretch::Input(one.clone()), Stretch::Output(one))]
+            vec![step(
+                CollectiveCommand::AllReduce,
+                Level::Tensor,
+                OperandStretch::Input(one.clone()),
+                OperandStretch::Output(one),
+            )]
         }
         MixedOperation::AllGather => {
-            vec![step(Collective::AllGather, Level::Data, Stretch::Input(one), Stretch::Output(all))]
+            vec![step(
+                CollectiveCommand::AllGather,
+                Level::Data,
+                OperandStretch::Input(one),
+                OperandStretch::Output(all),
+            )]
         }
         MixedOperation::ReduceScatter => {
-            vec![step(Collective::ReduceScatter, Level::Data, Stretch::Input(all), Stretch::Output(one))]
+            vec![step(
+                CollectiveCommand::ReduceScatter,
+                Level::Data,
+                OperandStretch::Input(all),
+                OperandStretch::Output(one),
+            )]
         }
         // Into the place of the slice in the output, so that the second collective needs no copy.
         MixedOperation::AllReduceAllGather => vec![
-            step(Collective::AllReduce, Level::Tensor, Stretch::Input(one), Stretch::Output(own.clone())),
-            step(Collective::AllGather, Level::Data, Stretch::Output(own), Stretch::Output(all)),
+            step(
+                CollectiveCommand::AllReduce,
+                Level::Tensor,
+                OperandStretch::Input(one),
+                OperandStretch::Output(own.clone()),
+            ),
+            step(CollectiveCommand::AllGather, Level::Data, OperandStretch::Output(own), OperandStretch::Output(all)),
         ],
         MixedOperation::ReduceScatterAllReduce => vec![
-            step(Collective::ReduceScatter, Level::Data, Stretch::Input(all), Stretch::Output(one.clone())),
-            step(Collective::AllReduce, Level::Tensor, Stretch::Output(one.clone()), Stretch::Output(one)),
+            step(
+                CollectiveCommand::ReduceScatter,
+                Level::Data,
+                OperandStretch::Input(all),
+                OperandStretch::Output(one.clone()),
+            ),
+            step(
+                CollectiveCommand::AllReduce,
+                Level::Tensor,
+                OperandStretch::Output(one.clone()),
+                OperandStretch::Output(one),
+            ),
         ],
-        other => return Err(Failure::failed(format!("no collectives of an engine are known for {other}"))),
+        other => return Err(CommandFailure::failed(format!("no collectives of an engine are known for {other}"))),
     })
 }
 
 /// The collectives in words.
-pub(super) fn words(planned: &[Planned]) -> String {
-    let word = |planned: &Planned| {
+pub(super) fn words(planned: &[PlannedGrid]) -> String {
+    let word = |planned: &PlannedGrid| {
         let group = match planned.level {
             Level::Tensor => "tensor",
             Level::Data => "data",
@@ -84,18 +114,18 @@ pub(super) fn words(planned: &[Planned]) -> String {
 }
 
 /// Operands whose device memory another library can work on.
-pub(super) trait Memory<T: Element>: Buffer<T> {
+pub(super) trait GridMemory<T: Element>: TestBuffer<T> {
     /// All elements.
     fn memory(&self) -> symmetra::Result<Ref<'_, T>>;
 }
 
-impl<T: Element> Memory<T> for SymmetricBuffer<T> {
+impl<T: Element> GridMemory<T> for SymmetricBuffer<T> {
     fn memory(&self) -> symmetra::Result<Ref<'_, T>> {
         Ok(self.borrow())
     }
 }
 
-impl<T: Element> Memory<T> for Guarded<T> {
+impl<T: Element> GridMemory<T> for Guarded<T> {
     fn memory(&self) -> symmetra::Result<Ref<'_, T>> {
         self.elements()
     }
@@ -109,9 +139,9 @@ pub(super) struct Engine {
 
 impl Engine {
     /// `places` has the place of every rank of `communicator`. Collective; blocks.
-    pub(super) fn open(communicator: &Communicator, places: &[Place]) -> Result<Self, Failure> {
+    pub(super) fn open(communicator: &Communicator, places: &[OraclePosition]) -> Result<Self, CommandFailure> {
         let own = places[communicator.rank()];
-        let open = |is_member: &dyn Fn(&Place) -> bool| {
+        let open = |is_member: &dyn Fn(&OraclePosition) -> bool| {
             let members: Vec<usize> = (0..places.len()).filter(|rank| is_member(&places[*rank])).collect();
             (members.len() > 1).then(|| Nccl::open(communicator, &members)).transpose()
         };
@@ -127,21 +157,21 @@ impl Engine {
     }
 
     /// The planned collectives on these operands.
-    pub(super) fn steps<'s, T: Element, B: Memory<T>>(
+    pub(super) fn steps<'s, T: Element, B: GridMemory<T>>(
         &'s self,
-        planned: Vec<Planned>,
+        planned: Vec<PlannedGrid>,
         [input, output]: [&'s B; 2],
-    ) -> Result<Vec<Work<'s>>, Failure> {
+    ) -> Result<Vec<Work<'s>>, CommandFailure> {
         let memory = |stretch| match stretch {
-            Stretch::Input(range) => input.memory()?.slice(range),
-            Stretch::Output(range) => output.memory()?.slice(range),
+            OperandStretch::Input(range) => input.memory()?.slice(range),
+            OperandStretch::Output(range) => output.memory()?.slice(range),
         };
-        let step = |Planned { collective, level, operands: [from, into] }| -> Result<Work<'s>, Failure> {
+        let step = |PlannedGrid { collective, level, operands: [from, into] }| -> Result<Work<'s>, CommandFailure> {
             let nccl = match level {
                 Level::Tensor => &self.tensor,
                 Level::Data => &self.data,
             };
-            let nccl = nccl.as_ref().ok_or_else(|| Failure::failed("a collective over a level of one rank"))?;
+            let nccl = nccl.as_ref().ok_or_else(|| CommandFailure::failed("a collective over a level of one rank"))?;
             Ok(nccl.on(collective, [memory(from)?, memory(into)?]))
         };
         planned.into_iter().map(step).collect()

@@ -9,13 +9,13 @@ use reference::mesh::MeshCall;
 
 /// The place of a rank.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct OraclePosition {
     pub(super) tensor_rank: usize,
     pub(super) data_rank: usize,
 }
 
 /// One call of all ranks.
-pub(super) struct Oracle {
+pub(super) struct GridOracle {
     operation: MixedOperation,
     seed: u64,
     /// Elements of `x`, or of a slice, of each data rank.
@@ -24,9 +24,15 @@ pub(super) struct Oracle {
     data_ranks: Vec<usize>,
 }
 
-impl Oracle {
+impl GridOracle {
     /// `count`: elements of `x`, or of a slice. `places`: the places of all ranks of the world.
-    pub(super) fn new(operation: MixedOperation, seed: u64, count: usize, places: &[Place], data_size: usize) -> Self {
+    pub(super) fn new(
+        operation: MixedOperation,
+        seed: u64,
+        count: usize,
+        places: &[OraclePosition],
+        data_size: usize,
+    ) -> Self {
         let data_ranks = places.iter().map(|place| place.data_rank).collect();
         Self { operation, seed, rows: vec![count; data_size], data_ranks }
     }

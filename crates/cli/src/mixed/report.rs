@@ -3,17 +3,17 @@
 use harness::columns::Column;
 use serde::Serialize;
 
-use super::Grids;
-use super::rank::Sample;
+use super::GridSettings;
+use super::rank::GridSample;
 use crate::grid::GridWorld;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::gathering::Gathering;
 use harness::ranks::{RanksAs, Run};
 use harness::statistics::{median, ratio, slowest};
 
 /// One size of one candidate, as `--json` prints it.
 #[derive(Debug, Serialize)]
-struct Row {
+struct GridRow {
     ranks: usize,
     hosts: usize,
     device: &'static str,
@@ -40,21 +40,21 @@ struct Row {
 }
 
 /// Runs a measurement. Prints its rows, and fails if an element is wrong.
-pub(super) fn measure(run: &Run<Grids>, ranks_as: RanksAs, json: bool) -> Result<(), Failure> {
+pub(super) fn measure(run: &Run<GridSettings>, ranks_as: RanksAs, json: bool) -> Result<(), CommandFailure> {
     let columns = columns(run.task.against.is_some());
     let mut gathering = Gathering::new(run.task.world.ranks, run.task.sizes_elems.len(), columns, json)?;
-    run.attend(ranks_as, |rank, sample: Sample| {
+    run.attend(ranks_as, |rank, sample: GridSample| {
         let size = sample.size;
         gathering.add(rank, size, sample, |samples| rows(run, size, samples))
     })?;
     match gathering.finish(|_| None)?.iter().map(|row| row.wrong).sum::<u64>() {
         0 => Ok(()),
-        wrong => Err(Failure::failed(format!("{wrong} elements are wrong (seed {})", run.task.seed))),
+        wrong => Err(CommandFailure::failed(format!("{wrong} elements are wrong (seed {})", run.task.seed))),
     }
 }
 
-fn rows(run: &Run<Grids>, size: usize, samples: &[Sample]) -> Vec<Row> {
-    let Grids { world: GridWorld { ranks, hosts, .. }, operation, dtype, graph, seed, .. } = run.task;
+fn rows(run: &Run<GridSettings>, size: usize, samples: &[GridSample]) -> Vec<GridRow> {
+    let GridSettings { world: GridWorld { ranks, hosts, .. }, operation, dtype, graph, seed, .. } = run.task;
     let elements = run.task.sizes_elems[size];
     let names = run.task.side_names();
     let time = |side: usize| median(slowest(samples.iter().map(|sample| sample.sides[side].times_us.as_slice())));
@@ -64,7 +64,7 @@ fn rows(run: &Run<Grids>, size: usize, samples: &[Sample]) -> Vec<Row> {
     let row = |(side, mode)| {
         let (time_us, first) = (time(side), &samples[0]);
         let nccl_us = nccl_us.filter(|_| side < modes);
-        Row {
+        GridRow {
             ranks,
             hosts,
             device: run.device_kind().name(),
@@ -89,21 +89,21 @@ fn rows(run: &Run<Grids>, size: usize, samples: &[Sample]) -> Vec<Row> {
     names.into_iter().enumerate().map(row).collect()
 }
 
-fn columns(against: bool) -> Vec<Column<Row>> {
+fn columns(against: bool) -> Vec<Column<GridRow>> {
     let mut columns = vec![
-        Column::count("bytes", |row: &Row| row.bytes),
-        Column::count("elements", |row: &Row| row.elements as u64),
-        Column::text("dtype", |row: &Row| row.dtype.to_owned()),
-        Column::count("tensor", |row: &Row| row.tensor_ranks as u64),
-        Column::count("data", |row: &Row| row.data_ranks as u64),
-        Column::text("mode", |row: &Row| row.mode.to_owned()),
-        Column::text("runs", |row: &Row| row.runs.clone()),
-        Column::number("time us", 2, |row: &Row| Some(row.time_us)),
+        Column::count("bytes", |row: &GridRow| row.bytes),
+        Column::count("elements", |row: &GridRow| row.elements as u64),
+        Column::text("dtype", |row: &GridRow| row.dtype.to_owned()),
+        Column::count("tensor", |row: &GridRow| row.tensor_ranks as u64),
+        Column::count("data", |row: &GridRow| row.data_ranks as u64),
+        Column::text("mode", |row: &GridRow| row.mode.to_owned()),
+        Column::text("runs", |row: &GridRow| row.runs.clone()),
+        Column::number("time us", 2, |row: &GridRow| Some(row.time_us)),
     ];
     if against {
-        columns.push(Column::number("nccl us", 2, |row: &Row| row.nccl_us));
-        columns.push(Column::number("ratio", 2, |row: &Row| row.ratio));
+        columns.push(Column::number("nccl us", 2, |row: &GridRow| row.nccl_us));
+        columns.push(Column::number("ratio", 2, |row: &GridRow| row.ratio));
     }
-    columns.push(Column::count("wrong", |row: &Row| row.wrong));
+    columns.push(Column::count("wrong", |row: &GridRow| row.wrong));
     columns
 }

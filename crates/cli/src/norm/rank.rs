@@ -8,13 +8,13 @@ use symmetra::{
     Algorithm, AnyQueue, Communicator, Config, DeviceBuffer, DeviceKind, Dtype, Reduction, RowNorm, Stream,
 };
 
-use super::{Kind, Norms};
-use harness::buffer::Buffer;
-use harness::codes::{Codes, Memory};
-use harness::comparison::candidate::{Candidate, Verdict};
+use super::NormMeasurement;
+use harness::buffer::TestBuffer;
+use harness::codes::{CodeMemory, Codes};
+use harness::comparison::candidate::{Candidate, CandidateVerdict};
 use harness::comparison::repeats::Repeats;
 use harness::comparison::turns::{Mode, Turns};
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::form::{self, elems_of};
 use harness::guarded::{self, GUARD_BYTES};
 use harness::margins::Margins;
@@ -27,7 +27,7 @@ use reference::quantised::Format;
 
 /// The measurement of one number of tokens on one rank.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Sample {
+pub(crate) struct NormSample {
     /// Number of the size.
     pub(super) size: usize,
     pub(super) algorithm: String,
@@ -36,9 +36,9 @@ pub(crate) struct Sample {
     pub(super) wrong: u64,
 }
 
-impl Task for Norms {
+impl Task for NormMeasurement {
     const NAME: &'static str = "norms";
-    type Found = Sample;
+    type Found = NormSample;
 
     /// Room for four buffers of the most tokens, for values of at most a byte each, for scales, and for the buffer in which
     /// ranks meet; each with its signals and guards.
@@ -53,11 +53,11 @@ impl Task for Norms {
         config.guard_bytes = GUARD_BYTES;
     }
 
-    fn run(&self, communicator: &Communicator, say: Say<'_, Sample>) -> Result<(), Failure> {
+    fn run(&self, communicator: &Communicator, say: Say<'_, NormSample>) -> Result<(), CommandFailure> {
         let (launches, operations) = Repeats::batches(self.iterations, self.warmup);
         Turns::open(communicator, communicator, launches, |turns| {
             for (size, tokens) in self.tokens.iter().copied().enumerate() {
-                let bench = Bench { norms: self, communicator, turns, operations, size, tokens };
+                let bench = TokenBench { norms: self, communicator, turns, operations, size, tokens };
                 say(match self.dtype {
                     Dtype::F16 => bench.of_type::<f16>(),
                     Dtype::BF16 => bench.of_type::<bf16>(),
@@ -70,8 +70,8 @@ impl Task for Norms {
 }
 
 /// One number of tokens.
-struct Bench<'a, 'w> {
-    norms: &'a Norms,
+struct TokenBench<'a, 'w> {
+    norms: &'a NormMeasurement,
     communicator: &'a Communicator,
     turns: &'a Turns<'w>,
     /// Operations of a batch.
@@ -81,7 +81,7 @@ struct Bench<'a, 'w> {
 }
 
 /// The operands of a rank.
-struct Operands<T: symmetra::Element, M: Memory> {
+struct RowOperands<T: symmetra::Element, M: CodeMemory> {
     input: M::Of<T>,
     residual: M::Of<T>,
     /// In place these are `input` and `residual`.
@@ -91,7 +91,7 @@ struct Operands<T: symmetra::Element, M: Memory> {
     codes: Option<Codes<M>>,
 }
 
-impl<T: Real, M: Memory> Operands<T, M> {
+impl<T: Real, M: CodeMemory> RowOperands<T, M> {
     /// The buffer that holds the output. A buffer is as long as all rows, and the rows of a rank's share are at their
     /// places among all rows.
     fn output(&self) -> &M::Of<T> {
@@ -112,16 +112,16 @@ impl<T: Real, M: Memory> Operands<T, M> {
 }
 
 /// The operation on one number of tokens.
-struct Normed<'a, 'w, T: Real, M: Memory> {
-    bench: &'a Bench<'a, 'w>,
-    operands: &'a Operands<T, M>,
+struct Normed<'a, 'w, T: Real, M: CodeMemory> {
+    bench: &'a TokenBench<'a, 'w>,
+    operands: &'a RowOperands<T, M>,
     weights: &'a [T],
     bias: Option<&'a [T]>,
     rows: Data,
     residual: Vec<T>,
 }
 
-impl<'a, T: Real, M: Memory> Candidate<'a> for Normed<'a, '_, T, M> {
+impl<'a, T: Real, M: CodeMemory> Candidate<'a> for Normed<'a, '_, T, M> {
     fn name(&self) -> String {
         self.bench.norms.op.name().to_owned()
     }
@@ -131,7 +131,7 @@ impl<'a, T: Real, M: Memory> Candidate<'a> for Normed<'a, '_, T, M> {
     }
 
     fn prepare(&self, stream: &Stream) -> symmetra::Result<()> {
-        let Operands { input, residual, apart, codes, .. } = self.operands;
+        let RowOperands { input, residual, apart, codes, .. } = self.operands;
         input.write(&self.rows.of::<T>(self.bench.communicator.rank()), stream)?;
         residual.write(&self.residual, stream)?;
         if let Some(apart) = apart {
@@ -150,7 +150,7 @@ impl<'a, T: Real, M: Memory> Candidate<'a> for Normed<'a, '_, T, M> {
         false
     }
 
-    fn verify(&self, _: u32, stream: &Stream) -> symmetra::Result<Verdict> {
+    fn verify(&self, _: u32, stream: &Stream) -> symmetra::Result<CandidateVerdict> {
         let (bench, operands) = (self.bench, self.operands);
         let (norms, world) = (bench.norms, bench.communicator.world_size());
         let sum: Vec<T> = self.rows.reduced(Reduction::Sum, world, bench.sums_as()?, 0).collect();
@@ -165,7 +165,7 @@ impl<'a, T: Real, M: Memory> Candidate<'a> for Normed<'a, '_, T, M> {
         let wrong = unlike(&operands.output().read(stream)?[of_y], y)
             + unlike(&operands.kept().read(stream)?[of_x.clone()], &x[of_x])
             + wrong_codes;
-        Ok(Verdict { wrong, checksum: 0 })
+        Ok(CandidateVerdict { wrong, checksum: 0 })
     }
 
     fn check_guards(&self, stream: &Stream) -> symmetra::Result<()> {
@@ -174,22 +174,22 @@ impl<'a, T: Real, M: Memory> Candidate<'a> for Normed<'a, '_, T, M> {
     }
 }
 
-impl Bench<'_, '_> {
-    fn of_type<T: Real>(&self) -> Result<Sample, Failure> {
+impl TokenBench<'_, '_> {
+    fn of_type<T: Real>(&self) -> Result<NormSample, CommandFailure> {
         match self.norms.plain {
             true => self.measure::<T, _>(&Margins(self.communicator.device().clone())),
             false => self.measure::<T, _>(self.communicator),
         }
     }
 
-    fn measure<T: Real, M: Memory>(&self, memory: &M) -> Result<Sample, Failure> {
+    fn measure<T: Real, M: CodeMemory>(&self, memory: &M) -> Result<NormSample, CommandFailure> {
         let Self { norms, turns, tokens, .. } = *self;
         let (elems, wide) = (self.elems(), tokens * norms.width());
         let new = |elems| memory.room::<T>(elems);
         let weights = Data { seed: norms.seed ^ 2, elems: norms.hidden }.of::<T>(0);
-        let bias = Data { seed: norms.seed ^ 3, elems: norms.hidden }.of::<T>(0);
-        let bias = (norms.norm == Kind::Layer).then_some(&bias[..]);
-        let operands = Operands {
+        let bias = norms.norm.bias::<T>(Data { seed: norms.seed ^ 3, elems: norms.hidden });
+        let bias = bias.as_deref();
+        let operands = RowOperands {
             input: new(elems)?,
             residual: new(elems)?,
             apart: if norms.in_place { None } else { Some([new(wide)?, new(elems)?]) },
@@ -208,21 +208,21 @@ impl Bench<'_, '_> {
         let mode = if norms.graph { Mode::Graph } else { Mode::Eager };
         let trials = turns.trials(mode, self.operations, std::slice::from_ref(&normed));
         let trial = trials?.pop().unwrap_or_default();
-        Ok(Sample { size: self.size, algorithm: self.name()?, batches_us: trial.times_us, wrong: trial.wrong })
+        Ok(NormSample { size: self.size, algorithm: self.name()?, batches_us: trial.times_us, wrong: trial.wrong })
     }
 
     fn elems(&self) -> usize {
         self.tokens * self.norms.hidden
     }
 
-    fn codes<M: Memory>(&self, memory: &M, form: Format) -> symmetra::Result<Codes<M>> {
+    fn codes<M: CodeMemory>(&self, memory: &M, form: Format) -> symmetra::Result<Codes<M>> {
         let shape = [self.normed().len(), self.norms.width(), 0];
         Codes::new(memory, form, shape, known(form), self.turns.stream())
     }
 
-    fn enqueue<'b, T: Real, M: Memory>(
+    fn enqueue<'b, T: Real, M: CodeMemory>(
         &self,
-        operands: &'b Operands<T, M>,
+        operands: &'b RowOperands<T, M>,
         queue: AnyQueue<'_, 'b>,
     ) -> symmetra::Result<()> {
         let rows = RowNorm::new(operands.input.part(0..self.elems())?, &operands.weight, self.norms.norm());
@@ -254,7 +254,7 @@ impl Bench<'_, '_> {
     /// The algorithm of the sum: the requested algorithm, or the library's choice. For `Auto`, scattered rows go by a
     /// reduce-scatter.
     fn runs(&self) -> symmetra::Result<Algorithm> {
-        let Norms { algorithm, dtype, hidden, plain, graph, one_process, op, .. } = *self.norms;
+        let NormMeasurement { algorithm, dtype, hidden, plain, graph, one_process, op, .. } = *self.norms;
         let quantise = self.norms.quantise;
         let registers = graph && (self.communicator.device().kind() != DeviceKind::Host || one_process);
         let bytes = (self.elems() * dtype.bytes()) as u64;

@@ -8,8 +8,8 @@ use symmetra::mixed::MixedOperation;
 use symmetra::{Algorithm, Config, Device, Dtype, Range, Ranges, explain, explain_norm};
 
 use crate::grid::GridWorld;
-use harness::experts::Shape;
-use harness::failure::Failure;
+use harness::experts::ExpertShape;
+use harness::failure::CommandFailure;
 use harness::names::by_name;
 
 /// The name of an unfused all-reduce and norm in a tuning.
@@ -19,7 +19,7 @@ pub(super) const FUSED: [Algorithm; 2] = [Algorithm::OneShotSentinel, Algorithm:
 
 /// Calls that one table of the tuning serves.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Calls {
+pub(crate) enum TunedCalls {
     Sums {
         #[serde(with = "by_name")]
         dtype: Dtype,
@@ -34,7 +34,7 @@ pub(crate) enum Calls {
         hidden: usize,
     },
     /// A dispatch of rows of bf16 and its combine. A size is the bytes of the rows that a rank sends in the dispatch.
-    Experts(Shape),
+    Experts(ExpertShape),
     /// An operation over a mesh. A size is the bytes of `x` or of a slice.
     Grid {
         world: GridWorld,
@@ -49,14 +49,14 @@ pub(crate) enum Calls {
 
 /// One size, agreed among the ranks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Trial {
-    pub(super) calls: Calls,
+pub(crate) struct AgreedSize {
+    pub(super) calls: TunedCalls,
     pub(super) bytes: u64,
     /// Times of one operation, by the name of the candidate: an algorithm, a codec, a method or a mode.
     pub(super) times_ns: BTreeMap<String, u64>,
 }
 
-impl Calls {
+impl TunedCalls {
     pub(super) const fn dtype(&self) -> Dtype {
         match self {
             Self::Sums { dtype, .. } | Self::Norms { dtype, .. } | Self::Grid { dtype, .. } => *dtype,
@@ -73,7 +73,7 @@ impl Calls {
     }
 
     /// The built-in choice of every size, by name.
-    pub(super) fn built_in(&self, device: &Device, ranks: usize) -> Result<Ranges<String>, Failure> {
+    pub(super) fn built_in(&self, device: &Device, ranks: usize) -> Result<Ranges<String>, CommandFailure> {
         let kind = device.kind();
         match self {
             Self::Sums { dtype, direct } => {
@@ -86,9 +86,9 @@ impl Calls {
             }
             Self::Experts(_) => by_names(explain_experts(kind, ranks, None)?, |method| Ok(Method::name(method))),
             Self::Grid { world, operation, direct, .. } => {
-                let (config, of_hosts) = (world.config(), (world.local(), world.hosts));
-                let ranges = config.choices(of_hosts, *operation, (kind, *direct), None)?;
-                by_names(ranges, |mode| Ok(config.first_alike(of_hosts, *operation, mode)?.name()))
+                let (config, local, hosts) = (world.config(), world.local(), world.hosts);
+                let ranges = config.choices(local, hosts, *operation, kind, *direct, None)?;
+                by_names(ranges, |mode| Ok(config.first_alike(local, hosts, *operation, mode)?.name()))
             }
         }
     }
@@ -98,7 +98,7 @@ impl Calls {
 fn by_names<K>(
     ranges: Ranges<K>,
     name: impl Fn(K) -> symmetra::Result<&'static str>,
-) -> Result<Ranges<String>, Failure> {
+) -> Result<Ranges<String>, CommandFailure> {
     let named = |range: Range<K>| Ok(Range::new(range.up_to_bytes, name(range.choice)?.to_owned(), ""));
     Ok(Ranges::new(ranges.into_iter().map(named).collect::<symmetra::Result<Vec<_>>>()?))
 }

@@ -6,7 +6,7 @@ use symmetra::{Range, Ranges};
 
 /// The times of one size.
 #[derive(Clone, Debug)]
-pub(super) struct Size {
+pub(super) struct CrossoverSize {
     pub(super) bytes: u64,
     /// Times by the name of the algorithm.
     pub(super) times_ns: BTreeMap<String, u64>,
@@ -17,7 +17,7 @@ pub(super) const MARGIN: f64 = 0.02;
 
 /// The algorithm for every size, where `sizes` rise: the built-in choice unless another algorithm is faster by more
 /// than [`MARGIN`], else the choice of the size before under the same condition, else the fastest.
-pub(super) fn choose<'s>(sizes: &'s [Size], built_in: &Ranges<String>) -> Vec<&'s str> {
+pub(super) fn choose<'s>(sizes: &'s [CrossoverSize], built_in: &Ranges<String>) -> Vec<&'s str> {
     let mut chosen: Vec<&str> = Vec::new();
     for size in sizes {
         let Some((fastest, least)) = size.times_ns.iter().min_by_key(|(_, time)| **time) else { return Vec::new() };
@@ -50,7 +50,7 @@ pub(super) fn faster_from(sizes: &[Pair]) -> Option<u64> {
 ///
 /// The built-in ranges hold for messages smaller or larger than any measured. Between two sizes the
 /// built-in ranges hold where both have the built-in choice; else an algorithm ends at the geometric middle.
-pub(super) fn ranges(sizes: &[Size], chosen: &[&str], built_in: &Ranges<String>) -> Ranges<String> {
+pub(super) fn ranges(sizes: &[CrossoverSize], chosen: &[&str], built_in: &Ranges<String>) -> Ranges<String> {
     let (Some(smallest), Some(largest), Some(of_largest)) = (sizes.first(), sizes.last(), chosen.last()) else {
         return Ranges::new([]);
     };

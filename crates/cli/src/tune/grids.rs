@@ -5,10 +5,10 @@ use symmetra::environment::Coordinator;
 use symmetra::mixed::{Mixed, MixedMode, MixedOperation};
 use symmetra::{DeviceBuffer, Dtype, Error, Graph, SymmetricBuffer};
 
-use super::calls::{Calls, Trial};
-use super::timing::{Size, Timing, ordinary};
+use super::calls::{AgreedSize, TunedCalls};
+use super::timing::{TimedSize, Timing, ordinary};
 use crate::grid::GridWorld;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::names::by_name;
 use harness::own::Own;
 use harness::ranks::Say;
@@ -28,12 +28,12 @@ pub(super) struct Grids {
 }
 
 impl Grids {
-    pub(super) fn trials(&self) -> Result<u64, Failure> {
+    pub(super) fn trials(&self) -> Result<u64, CommandFailure> {
         let operations = self.world.config().operations(self.world.local(), self.world.hosts)?;
         Ok(2 * (operations.len() * self.sizes_elems.len()) as u64)
     }
 
-    pub(super) fn run(&self, timing: &Timing<'_, '_>, say: Say<'_, Trial>) -> Result<(), Failure> {
+    pub(super) fn run(&self, timing: &Timing<'_, '_>, say: Say<'_, AgreedSize>) -> Result<(), CommandFailure> {
         let config = self.world.config();
         let operand_bytes = 2 * (self.world.ranks * self.world.most_bytes) as u64 + BESIDE;
         let group = self.world.open(timing.communicator, operand_bytes, |_| ())?;
@@ -58,7 +58,7 @@ struct OpenGrid<'g, 't, 'w> {
 
 impl OpenGrid<'_, '_, '_> {
     /// All operations and sizes in one kind of memory.
-    fn run<T: Summand, B: Own<T>>(&self, direct: bool, say: Say<'_, Trial>) -> Result<(), Failure> {
+    fn run<T: Summand, B: Own<T>>(&self, direct: bool, say: Say<'_, AgreedSize>) -> Result<(), CommandFailure> {
         let Self { grids: Grids { world, dtype, sizes_elems }, timing, group, mixed } = self;
         let data = mixed.data_size();
         let largest = data * sizes_elems.last().copied().unwrap_or(0);
@@ -66,14 +66,14 @@ impl OpenGrid<'_, '_, '_> {
         input.write(&ordinary(group.rank(), largest), timing.stopwatch.stream())?;
         group.barrier()?;
         for operation in mixed.operations() {
-            let first = |mode| world.config().first_alike((world.local(), world.hosts), operation, mode);
+            let first = |mode| world.config().first_alike(world.local(), world.hosts, operation, mode);
             // Of several modes with the same steps only the first is measured: noise would decide between them.
             let modes: Vec<MixedMode> =
                 mixed.modes(operation).into_iter().filter(|mode| first(*mode) == Ok(*mode)).collect();
-            let calls = Calls::Grid { world: *world, dtype: *dtype, operation, direct };
+            let calls = TunedCalls::Grid { world: *world, dtype: *dtype, operation, direct };
             for count in sizes_elems.iter().copied() {
                 let times_us = self.times(operation, &modes, [&input, &output], [count, data * count])?;
-                let size = Size { calls: &calls, bytes: (count * dtype.bytes()) as u64 };
+                let size = TimedSize { calls: &calls, bytes: (count * dtype.bytes()) as u64 };
                 timing.report(size, modes.iter().map(|mode| mode.name()), &times_us, say)?;
             }
         }
@@ -87,7 +87,7 @@ impl OpenGrid<'_, '_, '_> {
         modes: &[MixedMode],
         [input, output]: [&B; 2],
         [part, all]: [usize; 2],
-    ) -> Result<Vec<Vec<f64>>, Failure> {
+    ) -> Result<Vec<Vec<f64>>, CommandFailure> {
         let Self { timing, group, mixed, .. } = *self;
         let stream = timing.stopwatch.stream();
         let operations = timing.operations((part * T::DTYPE.bytes()) as u64);

@@ -9,14 +9,14 @@ use symmetra::{
     SymmetricBuffer,
 };
 
-use super::calls::{Calls, Trial};
-use super::experts::Layer;
+use super::calls::{AgreedSize, TunedCalls};
+use super::experts::TunedLayer;
 use super::grids::Grids;
 use super::norms::Norms;
-use super::timing::{Size, Timing, ordinary};
+use super::timing::{TimedSize, Timing, ordinary};
 use harness::comparison::repeats::Repeats;
 use harness::comparison::stopwatch::Stopwatch;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::names::{by_name, by_name_each};
 use harness::own::Own;
 use harness::ranks::{Say, Task};
@@ -24,13 +24,13 @@ use reference::element::Summand;
 
 /// The settings of a tuning, the same for every rank.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Plan {
-    pub(super) messages: Vec<Messages>,
+pub(crate) struct TunePlan {
+    pub(super) messages: Vec<TunedMessages>,
     /// Codecs that are timed in addition to the algorithms, where they support the type.
     #[serde(with = "by_name_each")]
     pub(super) codecs: Vec<Codec>,
     pub(super) norms: Option<Norms>,
-    pub(super) experts: Option<Layer>,
+    pub(super) experts: Option<TunedLayer>,
     pub(super) grids: Option<Grids>,
     /// Operations of one launch; `None`: by the size of the message.
     pub(super) operations: Option<u32>,
@@ -40,7 +40,7 @@ pub(crate) struct Plan {
 
 /// Messages of one type, smallest first.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Messages {
+pub(super) struct TunedMessages {
     #[serde(with = "by_name")]
     pub(super) dtype: Dtype,
     pub(super) sizes_elems: Vec<usize>,
@@ -50,15 +50,15 @@ pub(super) struct Messages {
 /// a row.
 const HOPELESS: u64 = 4;
 
-impl Plan {
+impl TunePlan {
     /// The part of the plan that `ranks` ranks can run.
-    pub(super) fn on(&self, kind: DeviceKind, ranks: usize) -> Result<Self, Failure> {
+    pub(super) fn on(&self, kind: DeviceKind, ranks: usize) -> Result<Self, CommandFailure> {
         let experts = self.experts.as_ref().map(|layer| layer.on(kind, ranks)).transpose()?;
         Ok(Self { experts, ..self.clone() })
     }
 
     /// The number of trials of one world.
-    pub(super) fn trials(&self) -> Result<u64, Failure> {
+    pub(super) fn trials(&self) -> Result<u64, CommandFailure> {
         let grids = self.grids.as_ref().map_or(Ok(0), Grids::trials)?;
         let norms = self.norms.as_ref().map_or(0, |norms| norms.tokens.len() as u64);
         let experts = self.experts.as_ref().map_or(0, |layer| layer.tokens.len() as u64);
@@ -67,22 +67,22 @@ impl Plan {
     }
 }
 
-impl Task for Plan {
+impl Task for TunePlan {
     const NAME: &'static str = "tune";
-    type Found = Trial;
+    type Found = AgreedSize;
 
     /// Input and output of the largest size, or input, sum and output of the most rows; the regions of experts; and the
     /// buffer in which the ranks meet.
     fn heap_bytes(&self) -> u64 {
-        let bytes = |messages: &Messages| {
+        let bytes = |messages: &TunedMessages| {
             messages.sizes_elems.last().map_or(0, |elems| (elems * messages.dtype.bytes()) as u64)
         };
         let sums = 2 * self.messages.iter().map(bytes).max().unwrap_or(0);
-        let regions = self.experts.as_ref().map_or(0, Layer::heap_bytes);
+        let regions = self.experts.as_ref().map_or(0, TunedLayer::heap_bytes);
         4 * (64 << 10) + regions + sums.max(3 * self.norms.as_ref().map_or(0, Norms::largest_bytes))
     }
 
-    fn run(&self, communicator: &Communicator, say: Say<'_, Trial>) -> Result<(), Failure> {
+    fn run(&self, communicator: &Communicator, say: Say<'_, AgreedSize>) -> Result<(), CommandFailure> {
         let stream = Stream::new(communicator.device())?;
         let meeting = communicator.symmetric::<f32>(1)?;
         let stopwatch = Stopwatch::new(communicator, &meeting, &stream)?;
@@ -111,15 +111,15 @@ impl Sums<'_, '_> {
     /// All sizes of one type in one kind of memory.
     fn run<T: Summand, B: Own<T>>(
         &self,
-        messages: &Messages,
+        messages: &TunedMessages,
         direct: bool,
-        say: Say<'_, Trial>,
-    ) -> Result<(), Failure> {
+        say: Say<'_, AgreedSize>,
+    ) -> Result<(), CommandFailure> {
         let Timing { communicator, stopwatch, .. } = *self.timing;
         let largest = messages.sizes_elems.last().copied().unwrap_or(0);
         let [input, output] = [B::own(communicator, largest)?, B::own(communicator, largest)?];
         input.write(&ordinary(communicator.rank(), largest), stopwatch.stream())?;
-        let calls = Calls::Sums { dtype: T::DTYPE, direct };
+        let calls = TunedCalls::Sums { dtype: T::DTYPE, direct };
         let mut field = Field::new(T::DTYPE, direct);
         for elems in messages.sizes_elems.iter().copied() {
             let algorithms = field.algorithms().into_iter();
@@ -132,7 +132,7 @@ impl Sums<'_, '_> {
                 let bound = communicator.bind_all_reduce_with(*options, input, output)?;
                 stopwatch.stream().capture(|capture| (0..operations).try_for_each(|_| bound.enqueue(capture)))
             };
-            let size = Size { calls: &calls, bytes: (elems * T::DTYPE.bytes()) as u64 };
+            let size = TimedSize { calls: &calls, bytes: (elems * T::DTYPE.bytes()) as u64 };
             let candidates: Vec<_> = algorithms.chain(codecs).collect();
             field.drop_hopeless(&self.timing.trial(size, &candidates, capture, say)?);
         }

@@ -4,11 +4,11 @@ use serde::{Deserialize, Serialize};
 use symmetra::half::{bf16, f16};
 use symmetra::{Algorithm, AnyQueue, Communicator, DeviceBuffer, Dtype, RmsNorm, RowNorm, SymmetricBuffer};
 
-use super::calls::{APART, Calls, FUSED, Trial};
-use super::timing::{Size, Timing, ordinary};
+use super::calls::{APART, AgreedSize, FUSED, TunedCalls};
+use super::timing::{TimedSize, Timing, ordinary};
 use harness::alone::alone;
 use harness::comparison::work::Work;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::names::by_name;
 use harness::ranks::Say;
 use reference::element::Summand;
@@ -30,7 +30,7 @@ impl Norms {
         (self.tokens.last().unwrap_or(&0) * self.hidden * self.dtype.bytes()) as u64
     }
 
-    pub(super) fn run(&self, timing: &Timing<'_, '_>, say: Say<'_, Trial>) -> Result<(), Failure> {
+    pub(super) fn run(&self, timing: &Timing<'_, '_>, say: Say<'_, AgreedSize>) -> Result<(), CommandFailure> {
         match self.dtype {
             Dtype::F16 => self.time::<f16>(timing, say),
             Dtype::BF16 => self.time::<bf16>(timing, say),
@@ -38,15 +38,15 @@ impl Norms {
         }
     }
 
-    fn time<T: Summand>(&self, timing: &Timing<'_, '_>, say: Say<'_, Trial>) -> Result<(), Failure> {
+    fn time<T: Summand>(&self, timing: &Timing<'_, '_>, say: Say<'_, AgreedSize>) -> Result<(), CommandFailure> {
         let (communicator, stream) = (timing.communicator, timing.stopwatch.stream());
         let alone = alone(communicator)?;
         let values = |elems: usize| ordinary::<T>(communicator.rank(), elems);
-        let calls = Calls::Norms { dtype: self.dtype, hidden: self.hidden };
+        let calls = TunedCalls::Norms { dtype: self.dtype, hidden: self.hidden };
         let weight = DeviceBuffer::from_slice(&values(self.hidden), stream)?;
         for tokens in self.tokens.iter().copied() {
             let elems = tokens * self.hidden;
-            let operands = Operands::<T> {
+            let operands = TunedNormOperands::<T> {
                 input: communicator.symmetric(elems)?,
                 sum: communicator.symmetric(elems)?,
                 output: communicator.symmetric(elems)?,
@@ -60,14 +60,14 @@ impl Norms {
                 (fused.map_or(APART, Algorithm::name).to_owned(), candidate.work())
             };
             let candidates: Vec<_> = FUSED.map(Some).into_iter().chain([None]).map(candidate).collect();
-            let size = Size { calls: &calls, bytes: (elems * self.dtype.bytes()) as u64 };
+            let size = TimedSize { calls: &calls, bytes: (elems * self.dtype.bytes()) as u64 };
             timing.trial(size, &candidates, |work, operations| timing.graph(work, operations), say)?;
         }
         Ok(())
     }
 }
 
-struct Operands<'w, T: Summand> {
+struct TunedNormOperands<'w, T: Summand> {
     input: SymmetricBuffer<T>,
     sum: SymmetricBuffer<T>,
     output: SymmetricBuffer<T>,
@@ -83,7 +83,7 @@ struct FusedOrApart<'o, T: Summand> {
     /// The group of this rank.
     alone: &'o Communicator,
     fused: Option<Algorithm>,
-    operands: &'o Operands<'o, T>,
+    operands: &'o TunedNormOperands<'o, T>,
 }
 
 impl<'o, T: Summand> FusedOrApart<'o, T> {
@@ -92,7 +92,7 @@ impl<'o, T: Summand> FusedOrApart<'o, T> {
     }
 
     fn enqueue(&self, queue: AnyQueue<'_, 'o>) -> symmetra::Result<()> {
-        let Operands { input, sum, output, residual, residual_out, weight } = self.operands;
+        let TunedNormOperands { input, sum, output, residual, residual_out, weight } = self.operands;
         let rows = |input: &'o SymmetricBuffer<T>| {
             RowNorm::new(input, *weight, NORM).residual(residual).residual_out(residual_out).output(output)
         };

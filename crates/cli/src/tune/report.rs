@@ -11,23 +11,23 @@ use symmetra::{
     TunedRow, TunedTable, TunedTiming, Tuning,
 };
 
-use super::calls::{APART, Calls, Trial};
-use super::crossovers::{MARGIN, Pair, Size, choose, faster_from, ranges};
+use super::calls::{APART, AgreedSize, TunedCalls};
+use super::crossovers::{CrossoverSize, MARGIN, Pair, choose, faster_from, ranges};
 use harness::bytes;
-use harness::experts::Shape;
-use harness::failure::Failure;
+use harness::experts::ExpertShape;
+use harness::failure::CommandFailure;
 use harness::ranks::RanksAs;
 use harness::table::Table;
 
 /// All trials of one number of ranks.
-pub(super) struct World {
+pub(super) struct TunedWorld {
     pub(super) ranks: usize,
-    pub(super) trials: Vec<Trial>,
+    pub(super) trials: Vec<AgreedSize>,
 }
 
 /// The result, as `--json` writes it.
 #[derive(Serialize)]
-pub(super) struct Report {
+pub(super) struct TuneReport {
     #[serde(skip)]
     pub(super) kind: DeviceKind,
     ranks_as: &'static str,
@@ -47,7 +47,7 @@ struct Section {
     subject: Subject,
     /// A choice changes where the change saves more than this share of the time.
     margin: f64,
-    rows: Vec<Row>,
+    rows: Vec<TunedSizeRow>,
 }
 
 /// The properties of calls, other than type and memory.
@@ -60,7 +60,7 @@ enum Subject {
         hidden: usize,
     },
     Experts {
-        layer: Shape,
+        layer: ExpertShape,
     },
     Grid {
         grid: OverGrid,
@@ -79,7 +79,7 @@ struct OverGrid {
 
 /// One size.
 #[derive(Serialize)]
-struct Row {
+struct TunedSizeRow {
     bytes: u64,
     /// Times by algorithm or codec. Algorithms that were not timed are omitted.
     times_us: Vec<(String, f64)>,
@@ -90,8 +90,13 @@ struct Row {
     before: String,
 }
 
-impl Report {
-    pub(super) fn new(device: &Device, ranks_as: RanksAs, launches: u32, worlds: &[World]) -> Result<Self, Failure> {
+impl TuneReport {
+    pub(super) fn new(
+        device: &Device,
+        ranks_as: RanksAs,
+        launches: u32,
+        worlds: &[TunedWorld],
+    ) -> Result<Self, CommandFailure> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let mut tuning = Tuning::default()
             .measured_unix_s(now)
@@ -99,7 +104,7 @@ impl Report {
             .driver(device.versions())
             .kind(device.kind().name().to_owned());
         let mut sections = Vec::new();
-        for World { ranks, trials } in worlds {
+        for TunedWorld { ranks, trials } in worlds {
             for trials in trials.chunk_by(|one, other| one.calls == other.calls) {
                 sections.push(section(device, *ranks, trials, &mut tuning)?);
             }
@@ -120,26 +125,31 @@ impl Report {
 }
 
 /// Adds one kind of calls to the tuning. The trials have rising sizes.
-fn section(device: &Device, ranks: usize, trials: &[Trial], tuning: &mut Tuning) -> Result<Section, Failure> {
+fn section(
+    device: &Device,
+    ranks: usize,
+    trials: &[AgreedSize],
+    tuning: &mut Tuning,
+) -> Result<Section, CommandFailure> {
     let calls = &trials[0].calls;
     let built_in = calls.built_in(device, ranks)?;
     let choices = chosen(trials, &built_in, is_no_codec);
     let tuned = rows(&choices);
     let subject = match calls {
-        Calls::Sums { dtype, direct } => {
+        TunedCalls::Sums { dtype, direct } => {
             add_sums(tuning, ranks, (*dtype, *direct), trials, [&choices, &built_in]);
             Subject::Sums {}
         }
-        Calls::Norms { hidden, .. } => {
+        TunedCalls::Norms { hidden, .. } => {
             tuning.norms.push(TunedNorm::default().world_size(ranks).hidden(*hidden).rows(tuned));
             Subject::Norms { hidden: *hidden }
         }
-        Calls::Experts(layer) => {
+        TunedCalls::Experts(layer) => {
             let entry = TunedExperts::default().world_size(ranks).experts(layer.experts).top_k(layer.top_k);
             tuning.experts.push(entry.hidden(layer.hidden).rows(tuned));
             Subject::Experts { layer: *layer }
         }
-        Calls::Grid { world, operation, direct, .. } => {
+        TunedCalls::Grid { world, operation, direct, .. } => {
             let [local_tensor, local_data, across_tensor, across_data] =
                 world.config().grid_of(world.local(), world.hosts)?;
             let operation = operation.name();
@@ -165,7 +175,7 @@ fn add_sums(
     tuning: &mut Tuning,
     ranks: usize,
     (dtype, direct): (Dtype, bool),
-    trials: &[Trial],
+    trials: &[AgreedSize],
     [choices, built_in]: [&Ranges<String>; 2],
 ) {
     let floating = dtype.is_float();
@@ -175,7 +185,7 @@ fn add_sums(
     tuning.tables.push(of_kind.clone().exact(false).rows(rows(choices)));
     tuning.tables.push(of_kind.exact(true).rows(rows(&exact)));
     let timing = TunedTiming::default().world_size(ranks).floating(floating).direct(direct);
-    let timing = |trial: &Trial| timing.clone().bytes(trial.bytes).times_ns(trial.times_ns.clone());
+    let timing = |trial: &AgreedSize| timing.clone().bytes(trial.bytes).times_ns(trial.times_ns.clone());
     tuning.timings.extend(trials.iter().map(timing));
     if direct {
         // Values without a codec are fastest in symmetric memory.
@@ -188,19 +198,19 @@ fn add_sums(
 }
 
 /// The choice for each range of sizes among the candidates that are able. The trials have rising sizes.
-fn chosen(trials: &[Trial], built_in: &Ranges<String>, able: impl Fn(&str) -> bool) -> Ranges<String> {
-    let size = |trial: &Trial| {
+fn chosen(trials: &[AgreedSize], built_in: &Ranges<String>, able: impl Fn(&str) -> bool) -> Ranges<String> {
+    let size = |trial: &AgreedSize| {
         let times = trial.times_ns.iter().filter(|(name, _)| able(name));
-        Size { bytes: trial.bytes, times_ns: times.map(|(name, time)| (name.clone(), *time)).collect() }
+        CrossoverSize { bytes: trial.bytes, times_ns: times.map(|(name, time)| (name.clone(), *time)).collect() }
     };
-    let sizes: Vec<Size> = trials.iter().map(size).collect();
+    let sizes: Vec<CrossoverSize> = trials.iter().map(size).collect();
     let built_in = Ranges::new(built_in.iter().filter(|range| able(&range.choice)).cloned());
     ranges(&sizes, &choose(&sizes, &built_in), &built_in)
 }
 
 /// The size from which a codec is faster than the choices of a table. The outer `None`: the codec was not timed.
-fn codec_from(trials: &[Trial], table: &Ranges<String>, codec: Codec) -> Option<Option<u64>> {
-    let pair = |trial: &Trial| {
+fn codec_from(trials: &[AgreedSize], table: &Ranges<String>, codec: Codec) -> Option<Option<u64>> {
+    let pair = |trial: &AgreedSize| {
         let plain = trial.times_ns.get(&table.at(trial.bytes)?.choice);
         let algorithms = trial.times_ns.iter().filter(|(name, _)| is_no_codec(name));
         let plain_ns = *plain.or(algorithms.map(|(_, time)| time).min())?;
@@ -223,11 +233,11 @@ fn rows(choices: &Ranges<String>) -> Vec<TunedRow> {
     choices.iter().map(row).collect()
 }
 
-fn row(trial: &Trial, choices: &Ranges<String>, built_in: &Ranges<String>) -> Row {
-    let Trial { bytes, times_ns, .. } = trial;
+fn row(trial: &AgreedSize, choices: &Ranges<String>, built_in: &Ranges<String>) -> TunedSizeRow {
+    let AgreedSize { bytes, times_ns, .. } = trial;
     let fastest = times_ns.iter().filter(|(name, _)| is_no_codec(name)).min_by_key(|(_, time)| **time);
     let at = |ranges: &Ranges<String>| ranges.at(*bytes).map_or_else(String::new, |range| range.choice.clone());
-    Row {
+    TunedSizeRow {
         bytes: *bytes,
         times_us: times_ns.iter().map(|(name, time)| (name.clone(), *time as f64 / 1e3)).collect(),
         fastest: fastest.map_or_else(String::new, |(name, _)| name.clone()),
@@ -276,7 +286,7 @@ impl Display for Section {
     }
 }
 
-impl Row {
+impl TunedSizeRow {
     fn time_us(&self, algorithm: &str) -> Option<f64> {
         self.times_us.iter().find(|(name, _)| name == algorithm).map(|(_, time)| *time)
     }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use symmetra::{Communicator, DeviceKind, Graph};
 
-use super::calls::{Calls, Trial};
+use super::calls::{AgreedSize, TunedCalls};
 use harness::comparison::repeats::Repeats;
 use harness::comparison::stopwatch::Stopwatch;
 use harness::comparison::work::Work;
-use harness::failure::Failure;
+use harness::failure::CommandFailure;
 use harness::ranks::Say;
 use harness::statistics::{median, slowest};
 use reference::element::Summand;
@@ -24,8 +24,8 @@ pub(super) struct Timing<'t, 'w> {
 
 /// Calls of one size.
 #[derive(Clone, Copy)]
-pub(super) struct Size<'c> {
-    pub(super) calls: &'c Calls,
+pub(super) struct TimedSize<'c> {
+    pub(super) calls: &'c TunedCalls,
     /// Bytes of the message of a rank.
     pub(super) bytes: u64,
 }
@@ -55,11 +55,11 @@ impl Timing<'_, '_> {
     /// Rank 0 reports the trial.
     pub(super) fn trial<'o, C>(
         &self,
-        size: Size<'_>,
+        size: TimedSize<'_>,
         candidates: &[(String, C)],
         capture: impl Fn(&C, u32) -> symmetra::Result<Graph<'o>>,
-        say: Say<'_, Trial>,
-    ) -> Result<BTreeMap<String, u64>, Failure> {
+        say: Say<'_, AgreedSize>,
+    ) -> Result<BTreeMap<String, u64>, CommandFailure> {
         let operations = self.operations(size.bytes);
         let graphs = candidates.iter().map(|(_, candidate)| capture(candidate, operations));
         let graphs: Vec<Graph<'_>> = graphs.collect::<symmetra::Result<_>>()?;
@@ -70,20 +70,20 @@ impl Timing<'_, '_> {
     /// Agrees on the times of the candidates of one size. Rank 0 reports the trial.
     pub(super) fn report<'n>(
         &self,
-        size: Size<'_>,
+        size: TimedSize<'_>,
         names: impl Iterator<Item = &'n str>,
         times_us: &[Vec<f64>],
-        say: Say<'_, Trial>,
-    ) -> Result<BTreeMap<String, u64>, Failure> {
+        say: Say<'_, AgreedSize>,
+    ) -> Result<BTreeMap<String, u64>, CommandFailure> {
         let times_ns = self.agree(names, times_us)?;
         if self.communicator.rank() == 0 {
-            say(Trial { calls: size.calls.clone(), bytes: size.bytes, times_ns: times_ns.clone() })?;
+            say(AgreedSize { calls: size.calls.clone(), bytes: size.bytes, times_ns: times_ns.clone() })?;
         }
         Ok(times_ns)
     }
 
     /// This rank's time of one operation, for every graph of `operations` operations and every launch.
-    pub(super) fn time(&self, graphs: &[Graph<'_>], operations: u32) -> Result<Vec<Vec<f64>>, Failure> {
+    pub(super) fn time(&self, graphs: &[Graph<'_>], operations: u32) -> Result<Vec<Vec<f64>>, CommandFailure> {
         self.time_each(graphs.len(), operations, |number| graphs[number].launch(self.stopwatch.stream()))
     }
 
@@ -94,7 +94,7 @@ impl Timing<'_, '_> {
         candidates: usize,
         operations: u32,
         enqueue: impl Fn(usize) -> symmetra::Result<()>,
-    ) -> Result<Vec<Vec<f64>>, Failure> {
+    ) -> Result<Vec<Vec<f64>>, CommandFailure> {
         let mut times_us = vec![Vec::new(); candidates];
         for timed in self.launches.runs() {
             for (number, times_us) in times_us.iter_mut().enumerate() {
@@ -110,14 +110,14 @@ impl Timing<'_, '_> {
         &self,
         names: impl Iterator<Item = &'n str>,
         times_us: &[Vec<f64>],
-    ) -> Result<BTreeMap<String, u64>, Failure> {
-        let own = serde_json::to_vec(times_us).map_err(Failure::doing("write times"))?;
+    ) -> Result<BTreeMap<String, u64>, CommandFailure> {
+        let own = serde_json::to_vec(times_us).map_err(CommandFailure::doing("write times"))?;
         let all = self.communicator.group().all_gather_bytes(&own)?;
         let all: Vec<Vec<Vec<f64>>> = all
             .iter()
             .map(|bytes| serde_json::from_slice(bytes))
             .collect::<Result<_, _>>()
-            .map_err(Failure::doing("read times"))?;
+            .map_err(CommandFailure::doing("read times"))?;
         let time_ns = |(number, name): (usize, &str)| {
             let times = slowest(all.iter().filter_map(|times| times.get(number)).map(Vec::as_slice));
             (name.to_owned(), (median(times) * 1e3).round() as u64)

@@ -5,7 +5,7 @@ use symmetra::{AnyQueue, Stream};
 
 /// The result of a candidate after its operations.
 #[derive(Clone, Copy, Debug)]
-pub struct Verdict {
+pub struct CandidateVerdict {
     /// Elements that are wrong.
     pub wrong: u64,
     /// Checksum of the result.
@@ -21,7 +21,7 @@ pub trait Candidate<'a> {
     /// Writes the operands. Blocks until they are written.
     fn prepare(&self, stream: &Stream) -> symmetra::Result<()>;
     /// Compares the result of [`verified`](Self::verified) operations with the expected result. Blocks.
-    fn verify(&self, operations: u32, stream: &Stream) -> symmetra::Result<Verdict>;
+    fn verify(&self, operations: u32, stream: &Stream) -> symmetra::Result<CandidateVerdict>;
     /// How many operations run before the result is verified, for launches of `operations` operations.
     fn verified(&self, operations: u32) -> u32 {
         operations

@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use symmetra::DeviceKind;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Another library, or another way to use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -25,22 +25,22 @@ impl Competitor {
 }
 
 /// Refuses a competitor that this build or these devices cannot have, or that has memory of its own.
-pub fn check_on_our_buffers(competitor: Competitor, kind: DeviceKind) -> Result<(), Failure> {
+pub fn check_on_our_buffers(competitor: Competitor, kind: DeviceKind) -> Result<(), CommandFailure> {
     match competitor {
         Competitor::Nccl => check(competitor, kind),
-        other => Err(Failure::usage(format!("--against {}: this race is on our buffers", other.name()))),
+        other => Err(CommandFailure::usage(format!("--against {}: this race is on our buffers", other.name()))),
     }
 }
 
 /// Refuses a competitor that this build or these devices cannot have.
-pub fn check(competitor: Competitor, kind: DeviceKind) -> Result<(), Failure> {
+pub fn check(competitor: Competitor, kind: DeviceKind) -> Result<(), CommandFailure> {
     let name = competitor.name();
     if cfg!(not(feature = "nccl")) {
         let fix = "cargo build --features nccl";
-        return Err(Failure::usage(format!("--against {name} needs a build with the feature `nccl` ({fix})")));
+        return Err(CommandFailure::usage(format!("--against {name} needs a build with the feature `nccl` ({fix})")));
     }
     if kind != DeviceKind::Cuda {
-        return Err(Failure::usage(format!("--against {name} needs a GPU for every rank")));
+        return Err(CommandFailure::usage(format!("--against {name} needs a GPU for every rank")));
     }
     Ok(())
 }

@@ -9,9 +9,9 @@ use symmetra::{Communicator, Device, DeviceKind, Element, Reduction, Ref, Stream
 
 use super::ROOT;
 use super::competitor::Competitor;
-use super::work::{End, Library, Messages, Part, Payload, Work};
-use crate::collective::Collective;
-use crate::failure::Failure;
+use super::work::{BufferPart, ComparedLibrary, ComparedMessages, MessageEnd, Payload, Work};
+use crate::collective::CollectiveCommand;
+use crate::failure::CommandFailure;
 
 /// NVLink multicast.
 const MULTICAST: &str = "NCCL_NVLS_ENABLE";
@@ -28,7 +28,7 @@ pub fn keep_multicast_off() {
 }
 
 /// Looks whether NCCL is there. Returns a line about the library, and its version.
-pub fn describe() -> Result<(String, String), Failure> {
+pub fn describe() -> Result<(String, String), CommandFailure> {
     let (library, multicast) = (nccl_library(DeviceKind::Cuda)?, std::env::var(MULTICAST).unwrap_or_default());
     Ok((format!("{}, {MULTICAST}={multicast}", library.name()), library.version().to_string()))
 }
@@ -38,21 +38,22 @@ pub struct Nccl(nccl::Communicator);
 
 impl Nccl {
     /// NCCL with the ranks of `ours`; `None` without competitors. Collective; blocks.
-    pub fn among(competitors: &[Competitor], ours: &Communicator) -> Result<Option<Self>, Failure> {
+    pub fn among(competitors: &[Competitor], ours: &Communicator) -> Result<Option<Self>, CommandFailure> {
         let everyone: Vec<usize> = (0..ours.world_size()).collect();
         (!competitors.is_empty()).then(|| Self::open(ours, &everyone)).transpose()
     }
 
     /// NCCL with some ranks of `ours`, in the order of their numbers in `ours`. All ranks call this at once, each with
     /// the ranks of its own part. Collective; blocks.
-    pub fn open(ours: &Communicator, members: &[usize]) -> Result<Self, Failure> {
+    pub fn open(ours: &Communicator, members: &[usize]) -> Result<Self, CommandFailure> {
         let library = nccl_library(DeviceKind::Cuda)?;
         let at = members.iter().position(|rank| *rank == ours.rank());
-        let at = at.ok_or_else(|| Failure::failed("a rank is no member of its part"))?;
+        let at = at.ok_or_else(|| CommandFailure::failed("a rank is no member of its part"))?;
         let own = if at == 0 { library.unique_id()?.to_bytes().to_vec() } else { Vec::new() };
         let all = ours.group().all_gather_bytes(&own)?;
         let id = members.first().and_then(|first| all[*first].as_slice().try_into().ok());
-        let id = UniqueId::from_bytes(id.ok_or_else(|| Failure::failed("the first rank sent no identity for NCCL"))?);
+        let id =
+            UniqueId::from_bytes(id.ok_or_else(|| CommandFailure::failed("the first rank sent no identity for NCCL"))?);
         Ok(Self(nccl::Communicator::init(&library, ours.device(), at, members.len(), id, MEET)?))
     }
 
@@ -63,8 +64,8 @@ impl Nccl {
     }
 
     /// A collective on memory of any kind.
-    pub fn on<'s, T: Element>(&'s self, collective: Collective, [input, output]: [Ref<'s, T>; 2]) -> Work<'s> {
-        let call = Call { communicator: &self.0, collective, input, output };
+    pub fn on<'s, T: Element>(&'s self, collective: CollectiveCommand, [input, output]: [Ref<'s, T>; 2]) -> Work<'s> {
+        let call = NcclCollective { communicator: &self.0, collective, input, output };
         Box::new(move |queue| call.enqueue(queue.stream()))
     }
 
@@ -101,14 +102,14 @@ impl Windows {
     }
 }
 
-impl Library for Nccl {
+impl ComparedLibrary for Nccl {
     fn collective<'s, T: Element>(
         &'s self,
-        collective: Collective,
-        operands: [Part<'s, T>; 2],
+        collective: CollectiveCommand,
+        operands: [BufferPart<'s, T>; 2],
     ) -> symmetra::Result<Work<'s>> {
         let [input, output] = operands;
-        let of = |part: Part<'s, T>| part.buffer.borrow().slice(part.elems);
+        let of = |part: BufferPart<'s, T>| part.buffer.borrow().slice(part.elems);
         Ok(self.on(collective, [of(input)?, of(output)?]))
     }
 
@@ -126,13 +127,13 @@ impl Library for Nccl {
         })
     }
 
-    fn pairs<'s, T: Element>(&'s self, ends: Vec<End<'s, T>>) -> Work<'s> {
+    fn pairs<'s, T: Element>(&'s self, ends: Vec<MessageEnd<'s, T>>) -> Work<'s> {
         let nccl = &self.0;
         Box::new(move |queue| nccl.group(|| ends.iter().try_for_each(|end| message(nccl, end, queue.stream()))))
     }
 }
 
-fn message<T: Element>(nccl: &nccl::Communicator, end: &End<'_, T>, stream: &Stream) -> symmetra::Result<()> {
+fn message<T: Element>(nccl: &nccl::Communicator, end: &MessageEnd<'_, T>, stream: &Stream) -> symmetra::Result<()> {
     let (memory, elems) = (end.operand.as_raw(), end.operand.len());
     match end.sends {
         // SAFETY: the operand has this many elements; the other rank of the message calls the counterpart in one thread;
@@ -143,8 +144,12 @@ fn message<T: Element>(nccl: &nccl::Communicator, end: &End<'_, T>, stream: &Str
     }
 }
 
-fn send<T: Element>(nccl: &nccl::Communicator, messages: &Messages<'_, T>, stream: &Stream) -> symmetra::Result<()> {
-    let Messages { from, into, counts: [sent, came] } = messages;
+fn send<T: Element>(
+    nccl: &nccl::Communicator,
+    messages: &ComparedMessages<'_, T>,
+    stream: &Stream,
+) -> symmetra::Result<()> {
+    let ComparedMessages { from, into, counts: [sent, came] } = messages;
     let mut begin = 0;
     for (peer, elems) in sent.iter().enumerate().filter(|(_, elems)| **elems > 0) {
         let message = from.slice(begin..begin + elems)?.as_raw().cast_const().cast();
@@ -164,14 +169,14 @@ fn send<T: Element>(nccl: &nccl::Communicator, messages: &Messages<'_, T>, strea
 }
 
 /// A collective of NCCL with its operands.
-struct Call<'s, T: Element> {
+struct NcclCollective<'s, T: Element> {
     communicator: &'s nccl::Communicator,
-    collective: Collective,
+    collective: CollectiveCommand,
     input: Ref<'s, T>,
     output: Ref<'s, T>,
 }
 
-impl<T: Element> Call<'_, T> {
+impl<T: Element> NcclCollective<'_, T> {
     fn enqueue(&self, stream: &Stream) -> symmetra::Result<()> {
         let nccl = self.communicator;
         let (from, to) = (self.input.as_raw().cast_const().cast(), self.output.as_raw().cast());
@@ -179,14 +184,16 @@ impl<T: Element> Call<'_, T> {
         match self.collective {
             // SAFETY: for this and the rest: the operands have this many elements; every rank makes the same calls in
             // one thread; buffers and communicator outlive the graphs of a size, which are dropped before them.
-            Collective::AllReduce => unsafe { nccl.all_reduce(from, to, given, dtype, Reduction::Sum, stream) },
+            CollectiveCommand::AllReduce => unsafe { nccl.all_reduce(from, to, given, dtype, Reduction::Sum, stream) },
             // SAFETY: as above; the output has a place for the input of every rank.
-            Collective::AllGather => unsafe { nccl.all_gather(from, to, given, dtype, stream) },
+            CollectiveCommand::AllGather => unsafe { nccl.all_gather(from, to, given, dtype, stream) },
             // SAFETY: as above; the input has a part for every rank.
-            Collective::ReduceScatter => unsafe { nccl.reduce_scatter(from, to, got, dtype, Reduction::Sum, stream) },
+            CollectiveCommand::ReduceScatter => unsafe {
+                nccl.reduce_scatter(from, to, got, dtype, Reduction::Sum, stream)
+            },
             // SAFETY: as above; in place.
-            Collective::Broadcast => unsafe { nccl.broadcast(to.cast_const(), to, got, dtype, ROOT, stream) },
-            Collective::AllToAll => self.all_to_all(stream),
+            CollectiveCommand::Broadcast => unsafe { nccl.broadcast(to.cast_const(), to, got, dtype, ROOT, stream) },
+            CollectiveCommand::AllToAll => self.all_to_all(stream),
             other => {
                 let what = format!("a race of {} against NCCL", other.name());
                 Err(symmetra::Error::Unsupported { what, reason: "no benchmark uses it".to_owned() })

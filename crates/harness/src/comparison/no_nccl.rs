@@ -5,18 +5,18 @@ use std::convert::Infallible;
 use symmetra::{Communicator, Element, Ref};
 
 use super::competitor::Competitor;
-use super::work::{End, Library, Part, Payload, Work};
-use crate::collective::Collective;
-use crate::failure::Failure;
+use super::work::{BufferPart, ComparedLibrary, MessageEnd, Payload, Work};
+use crate::collective::CollectiveCommand;
+use crate::failure::CommandFailure;
 
 pub fn keep_multicast_off() {}
 
-pub fn describe() -> Result<(String, String), Failure> {
+pub fn describe() -> Result<(String, String), CommandFailure> {
     Err(absent())
 }
 
-fn absent() -> Failure {
-    Failure::usage("this build has no NCCL")
+fn absent() -> CommandFailure {
+    CommandFailure::usage("this build has no NCCL")
 }
 
 pub struct Nccl(Infallible);
@@ -24,11 +24,11 @@ pub struct Nccl(Infallible);
 pub struct Windows(Infallible);
 
 impl Nccl {
-    pub fn among(_: &[Competitor], _: &Communicator) -> Result<Option<Self>, Failure> {
+    pub fn among(_: &[Competitor], _: &Communicator) -> Result<Option<Self>, CommandFailure> {
         Ok(None)
     }
 
-    pub fn open(_: &Communicator, _: &[usize]) -> Result<Self, Failure> {
+    pub fn open(_: &Communicator, _: &[usize]) -> Result<Self, CommandFailure> {
         Err(absent())
     }
 
@@ -36,7 +36,7 @@ impl Nccl {
         match self.0 {}
     }
 
-    pub fn on<'s, T: Element>(&'s self, _: Collective, _: [Ref<'s, T>; 2]) -> Work<'s> {
+    pub fn on<'s, T: Element>(&'s self, _: CollectiveCommand, _: [Ref<'s, T>; 2]) -> Work<'s> {
         match self.0 {}
     }
 
@@ -51,8 +51,12 @@ impl Windows {
     }
 }
 
-impl Library for Nccl {
-    fn collective<'s, T: Element>(&'s self, _: Collective, _: [Part<'s, T>; 2]) -> symmetra::Result<Work<'s>> {
+impl ComparedLibrary for Nccl {
+    fn collective<'s, T: Element>(
+        &'s self,
+        _: CollectiveCommand,
+        _: [BufferPart<'s, T>; 2],
+    ) -> symmetra::Result<Work<'s>> {
         match self.0 {}
     }
 
@@ -60,7 +64,7 @@ impl Library for Nccl {
         match self.0 {}
     }
 
-    fn pairs<'s, T: Element>(&'s self, _: Vec<End<'s, T>>) -> Work<'s> {
+    fn pairs<'s, T: Element>(&'s self, _: Vec<MessageEnd<'s, T>>) -> Work<'s> {
         match self.0 {}
     }
 }

@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 use symmetra::{Communicator, DeviceKind, Graph, Stream};
 
-use super::candidate::{Candidate, Trial, Verdict};
+use super::candidate::{Candidate, CandidateVerdict, Trial};
 use super::lockstep::Lockstep;
 use super::repeats::Repeats;
 use super::stopwatch::{Stopwatch, Time};
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// How operations are enqueued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,8 +49,8 @@ impl Turns<'_> {
         ranks: &dyn Lockstep,
         local: &Communicator,
         launches: Repeats,
-        body: impl FnOnce(&Turns<'_>) -> Result<R, Failure>,
-    ) -> Result<R, Failure> {
+        body: impl FnOnce(&Turns<'_>) -> Result<R, CommandFailure>,
+    ) -> Result<R, CommandFailure> {
         let stream = Stream::new(local.device())?;
         let meeting = local.symmetric::<f32>(1)?;
         let graphs = Stopwatch::new(ranks, &meeting, &stream)?;
@@ -87,7 +87,7 @@ impl Turns<'_> {
         mode: Mode,
         operations: u32,
         candidates: &[C],
-    ) -> Result<Vec<Trial>, Failure> {
+    ) -> Result<Vec<Trial>, CommandFailure> {
         if mode == Mode::Eager {
             let call = |number: usize, operations| candidates[number].enqueue(operations, self.stream.into());
             return self.alternate(&self.calls, operations, candidates, call);
@@ -122,7 +122,7 @@ impl Turns<'_> {
         operations: u32,
         candidates: &[C],
         launch: impl Fn(usize, u32) -> symmetra::Result<()>,
-    ) -> Result<Vec<Trial>, Failure> {
+    ) -> Result<Vec<Trial>, CommandFailure> {
         let stream = self.stream;
         let mut trials = Vec::new();
         for (number, candidate) in candidates.iter().enumerate() {
@@ -132,7 +132,7 @@ impl Turns<'_> {
             let verified = candidate.verified(operations);
             launch(number, verified)?;
             self.ranks.synchronize(stream)?;
-            let Verdict { wrong, checksum } = candidate.verify(verified, stream)?;
+            let CandidateVerdict { wrong, checksum } = candidate.verify(verified, stream)?;
             // Before the timed trials: the memory in which the ranks meet may have been overwritten too.
             candidate.check_guards(stream)?;
             trials.push(Trial { wrong, checksum, ..Trial::default() });

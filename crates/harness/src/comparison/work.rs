@@ -5,20 +5,20 @@ use std::ops::Range;
 use symmetra::half::bf16;
 use symmetra::{AnyQueue, Communicator, Element, How, Pairs, ProcessGroup, Ref, Result, SymmetricBuffer};
 
-use crate::collective::Collective;
+use crate::collective::CollectiveCommand;
 
 /// Enqueues work with operands of its own, once.
 pub type Work<'a> = Box<dyn Fn(AnyQueue<'_, 'a>) -> Result<()> + 'a>;
 
 /// Some elements of a buffer.
-pub struct Part<'a, T: Element> {
+pub struct BufferPart<'a, T: Element> {
     pub buffer: &'a SymmetricBuffer<T>,
     pub elems: Range<usize>,
 }
 
 /// Messages between all ranks. `counts[0]` holds the number of elements that go to each rank, one message after the
 /// other in `from`; `counts[1]` holds the number of elements that come from each rank into `into`.
-pub struct Messages<'a, T: Element> {
+pub struct ComparedMessages<'a, T: Element> {
     pub from: Ref<'a, T>,
     pub into: Ref<'a, T>,
     pub counts: [Vec<usize>; 2],
@@ -26,33 +26,41 @@ pub struct Messages<'a, T: Element> {
 
 /// Messages of elements that rows of experts consist of.
 pub enum Payload<'a> {
-    Rows(Messages<'a, bf16>),
-    Values(Messages<'a, u8>),
-    Scales(Messages<'a, f32>),
+    Rows(ComparedMessages<'a, bf16>),
+    Values(ComparedMessages<'a, u8>),
+    Scales(ComparedMessages<'a, f32>),
 }
 
 /// One end of a message between two ranks.
 #[derive(Clone)]
-pub struct End<'a, T: Element> {
+pub struct MessageEnd<'a, T: Element> {
     pub operand: Ref<'a, T>,
     pub peer: usize,
     pub sends: bool,
 }
 
 /// A library that has collectives.
-pub trait Library {
+pub trait ComparedLibrary {
     /// A collective from the first operand to the second. Reductions are sums.
-    fn collective<'s, T: Element>(&'s self, collective: Collective, operands: [Part<'s, T>; 2]) -> Result<Work<'s>>;
+    fn collective<'s, T: Element>(
+        &'s self,
+        collective: CollectiveCommand,
+        operands: [BufferPart<'s, T>; 2],
+    ) -> Result<Work<'s>>;
 
     /// An all-to-all of each payload.
     fn exchange<'s>(&'s self, payloads: Vec<Payload<'s>>) -> Work<'s>;
 
     /// Messages between pairs of ranks, as one operation.
-    fn pairs<'s, T: Element>(&'s self, ends: Vec<End<'s, T>>) -> Work<'s>;
+    fn pairs<'s, T: Element>(&'s self, ends: Vec<MessageEnd<'s, T>>) -> Work<'s>;
 }
 
-impl Library for Communicator {
-    fn collective<'s, T: Element>(&'s self, collective: Collective, operands: [Part<'s, T>; 2]) -> Result<Work<'s>> {
+impl ComparedLibrary for Communicator {
+    fn collective<'s, T: Element>(
+        &'s self,
+        collective: CollectiveCommand,
+        operands: [BufferPart<'s, T>; 2],
+    ) -> Result<Work<'s>> {
         let [input, output] = operands;
         let operands = [input.buffer.slice(input.elems)?, output.buffer.slice(output.elems)?];
         Ok(Box::new(move |queue| self.perform(collective.op(), &How::default(), operands.map(Some), queue)))
@@ -68,9 +76,9 @@ impl Library for Communicator {
         })
     }
 
-    fn pairs<'s, T: Element>(&'s self, ends: Vec<End<'s, T>>) -> Work<'s> {
+    fn pairs<'s, T: Element>(&'s self, ends: Vec<MessageEnd<'s, T>>) -> Work<'s> {
         Box::new(move |queue| {
-            let add = |messages: &mut Pairs<'s>, end: &End<'s, T>| match end.sends {
+            let add = |messages: &mut Pairs<'s>, end: &MessageEnd<'s, T>| match end.sends {
                 true => messages.send(end.operand.clone(), end.peer),
                 false => messages.receive(end.operand.clone(), end.peer),
             };
@@ -81,7 +89,7 @@ impl Library for Communicator {
 
 fn all_to_all<'s, T: Element>(
     communicator: &Communicator,
-    Messages { from, into, counts: [sent, came] }: &Messages<'s, T>,
+    ComparedMessages { from, into, counts: [sent, came] }: &ComparedMessages<'s, T>,
     queue: AnyQueue<'_, 's>,
 ) -> Result<()> {
     communicator.all_to_all_v(from, sent, into, came, queue)

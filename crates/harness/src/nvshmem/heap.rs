@@ -3,14 +3,14 @@
 use symmetra::nvshmem::{Buffer, Library, Plugin, Session};
 use symmetra::{Communicator, Element};
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// NVSHMEM with the ranks of a run.
 pub struct Heap(Session);
 
 impl Heap {
     /// Loads NVSHMEM and initialises it. Collective.
-    pub fn open(communicator: &Communicator) -> Result<Self, Failure> {
+    pub fn open(communicator: &Communicator) -> Result<Self, CommandFailure> {
         Ok(Self(Session::open(Library::find(None), communicator)?))
     }
 
@@ -20,7 +20,7 @@ impl Heap {
     }
 
     /// Frees the buffers and ends NVSHMEM. Collective.
-    pub fn close(&self) -> Result<(), Failure> {
+    pub fn close(&self) -> Result<(), CommandFailure> {
         Ok(self.0.close()?)
     }
 }

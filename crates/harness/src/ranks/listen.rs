@@ -4,14 +4,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use super::task::Said;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// How long the other ranks have to end by themselves once a rank failed, so that the report of the rank to blame
 /// arrives.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The ranks of a run, started.
-pub(super) struct Ranks<F> {
+pub(super) struct StartedRanks<F> {
     pub(super) heard: Receiver<(usize, Heard<F>)>,
     pub(super) hands: Box<dyn Hands>,
     pub(super) ranks: usize,
@@ -43,11 +43,14 @@ struct Roll {
     done: Vec<bool>,
     gave_up: Vec<bool>,
     /// Failures in the order of their arrival, and whether each may be an echo.
-    failures: Vec<(Failure, bool)>,
+    failures: Vec<(CommandFailure, bool)>,
 }
 
-impl<F> Ranks<F> {
-    pub(super) fn attend(mut self, mut hear: impl FnMut(usize, F) -> Result<(), Failure>) -> Result<(), Failure> {
+impl<F> StartedRanks<F> {
+    pub(super) fn attend(
+        mut self,
+        mut hear: impl FnMut(usize, F) -> Result<(), CommandFailure>,
+    ) -> Result<(), CommandFailure> {
         let none = vec![false; self.ranks];
         let mut roll = Roll { open: 0, ended: 0, done: none.clone(), gave_up: none, failures: Vec::new() };
         let mut stop_at: Option<Instant> = None;
@@ -76,7 +79,7 @@ impl<F> Ranks<F> {
         rank: usize,
         heard: Heard<F>,
         roll: &mut Roll,
-        hear: &mut impl FnMut(usize, F) -> Result<(), Failure>,
+        hear: &mut impl FnMut(usize, F) -> Result<(), CommandFailure>,
     ) {
         match heard {
             Heard::Said(Said::Open) => {
@@ -88,7 +91,7 @@ impl<F> Ranks<F> {
             Heard::Said(Said::Done) => roll.done[rank] = true,
             Heard::Said(Said::Failed { message, echo }) => {
                 roll.gave_up[rank] = true;
-                roll.failures.push((Failure::failed(format!("rank {rank}: {message}")), echo));
+                roll.failures.push((CommandFailure::failed(format!("rank {rank}: {message}")), echo));
             }
             Heard::Said(Said::Found(found)) => {
                 if let Err(failure) = hear(rank, found) {
@@ -100,7 +103,7 @@ impl<F> Ranks<F> {
                 let wrong = self.hands.end(rank, roll.done[rank]);
                 // A rank that gave up has reported why.
                 if let Some(how) = wrong.filter(|_| !roll.gave_up[rank]) {
-                    roll.failures.push((Failure::failed(format!("rank {rank} {how}")), false));
+                    roll.failures.push((CommandFailure::failed(format!("rank {rank} {how}")), false));
                 }
             }
         }
@@ -109,7 +112,7 @@ impl<F> Ranks<F> {
 
 impl Roll {
     /// The first failure that is not only an echo of another.
-    fn verdict(mut self) -> Result<(), Failure> {
+    fn verdict(mut self) -> Result<(), CommandFailure> {
         let culprit = self.failures.iter().position(|(_, echo)| !echo).unwrap_or(0);
         match self.failures.is_empty() {
             true => Ok(()),

@@ -18,9 +18,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use symmetra::bootstrap::{Directory, Local};
 
-use super::listen::{Hands, Heard, Ranks};
+use super::listen::{Hands, Heard, StartedRanks};
 use super::task::{Run, Said, Task};
-use crate::failure::{Failure, spawn};
+use crate::failure::{CommandFailure, spawn};
 use crate::signals::{Guard, guard};
 use crate::{orphan, output, signals};
 
@@ -34,7 +34,7 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// A rank's place in a run: the first line that its process reads. The second is the [`Run`].
 #[derive(Serialize, Deserialize)]
-struct Place {
+struct RunPlace {
     rank: usize,
     /// Where the ranks meet.
     directory: PathBuf,
@@ -45,7 +45,7 @@ struct Place {
 }
 
 /// The processes.
-struct Team {
+struct ProcessTeam {
     children: Vec<Child>,
     traces: Guard<Traces>,
 }
@@ -75,7 +75,7 @@ impl Drop for Traces {
     }
 }
 
-impl Hands for Team {
+impl Hands for ProcessTeam {
     /// Removes the directory, so that a killed command leaves no files.
     fn all_open(&mut self) {
         self.traces.change(|traces| traces.directory = None);
@@ -99,7 +99,7 @@ impl Hands for Team {
     }
 }
 
-impl Drop for Team {
+impl Drop for ProcessTeam {
     fn drop(&mut self) {
         self.stop();
         for child in &mut self.children {
@@ -132,31 +132,31 @@ fn describe(status: ExitStatus, done: bool) -> String {
 }
 
 /// Starts every rank.
-pub(super) fn start<T: Task>(run: &Run<T>) -> Result<Ranks<T::Found>, Failure> {
+pub(super) fn start<T: Task>(run: &Run<T>) -> Result<StartedRanks<T::Found>, CommandFailure> {
     let make = || Ok(Traces { directory: Some(Directory::new()?), ranks: Vec::new() });
     // Inside the directory, whose lock shows that it is in use: rank 0 locks the path at which it listens.
     let place = |traces: &Traces| traces.directory.as_ref().map(|directory| directory.path().join("ranks"));
     let (traces, path) = guard(make, place)?;
     let path = path.unwrap_or_default();
-    let mut team = Team { children: Vec::new(), traces };
+    let mut team = ProcessTeam { children: Vec::new(), traces };
     let (sender, heard) = channel();
     for rank in 0..run.ranks() {
         let task = T::NAME.to_owned();
-        let place = Place { rank, directory: path.clone(), parent: getpid().as_raw_pid(), task };
+        let place = RunPlace { rank, directory: path.clone(), parent: getpid().as_raw_pid(), task };
         team.spawn(&place, run, sender.clone())?;
     }
-    Ok(Ranks { heard, hands: Box::new(team), ranks: run.ranks() })
+    Ok(StartedRanks { heard, hands: Box::new(team), ranks: run.ranks() })
 }
 
-impl Team {
+impl ProcessTeam {
     fn spawn<T: Task>(
         &mut self,
-        place: &Place,
+        place: &RunPlace,
         run: &Run<T>,
         sender: Sender<(usize, Heard<T::Found>)>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         let rank = place.rank;
-        let program = std::env::current_exe().map_err(Failure::doing("find this program"))?;
+        let program = std::env::current_exe().map_err(CommandFailure::doing("find this program"))?;
         let mut program = Command::new(program);
         // In a process group of its own: from a terminal a signal goes to the whole group of the command. A rank that such
         // a signal ended would look like a failed rank to the command, which may see the end of the rank first.
@@ -168,12 +168,12 @@ impl Team {
             Ok::<_, std::io::Error>(child)
         };
         // None: a signal ends this command.
-        let Some(child) = self.traces.change(start) else { return Err(Failure::Unread) };
-        let mut child = child.map_err(Failure::doing(format!("start rank {rank}")))?;
+        let Some(child) = self.traces.change(start) else { return Err(CommandFailure::Unread) };
+        let mut child = child.map_err(CommandFailure::doing(format!("start rank {rank}")))?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         self.children.push(child);
         let (Some(mut stdin), Some(stdout)) = (stdin, stdout) else {
-            return Err(Failure::failed(format!("rank {rank} was started without its pipes")));
+            return Err(CommandFailure::failed(format!("rank {rank} was started without its pipes")));
         };
         // A write to a rank that died fails; the end of the rank's output reports the death.
         let _ = output::json_to(&mut stdin, place).and_then(|()| output::json_to(&mut stdin, run));
@@ -198,19 +198,19 @@ fn listen<F: DeserializeOwned>(rank: usize, stdout: ChildStdout, sender: &Sender
 /// The process of a rank, which other commands start.
 pub struct RankProcess {
     out: File,
-    place: Place,
+    place: RunPlace,
     run: String,
 }
 
 impl RankProcess {
     /// Reads the rank's place and task from standard input, and ties this process to the process that started it.
-    pub fn begin() -> Result<Self, Failure> {
-        let out = own_output().map_err(Failure::doing("keep standard output to this rank"))?;
-        let text = std::io::read_to_string(std::io::stdin()).map_err(Failure::doing("read a rank's part"))?;
+    pub fn begin() -> Result<Self, CommandFailure> {
+        let out = own_output().map_err(CommandFailure::doing("keep standard output to this rank"))?;
+        let text = std::io::read_to_string(std::io::stdin()).map_err(CommandFailure::doing("read a rank's part"))?;
         let (place, run) = text.split_once('\n').unwrap_or_default();
-        let place: Place = serde_json::from_str(place).map_err(Self::misled)?;
-        let parent = Pid::from_raw(place.parent).ok_or_else(|| Failure::failed("a rank without a parent"))?;
-        orphan::end_with(parent).map_err(Failure::doing("tie this rank to its parent"))?;
+        let place: RunPlace = serde_json::from_str(place).map_err(Self::misled)?;
+        let parent = Pid::from_raw(place.parent).ok_or_else(|| CommandFailure::failed("a rank without a parent"))?;
+        orphan::end_with(parent).map_err(CommandFailure::doing("tie this rank to its parent"))?;
         Ok(Self { out, run: run.to_owned(), place })
     }
 
@@ -220,17 +220,17 @@ impl RankProcess {
     }
 
     /// Does the rank's part of a run of `T`.
-    pub fn work<T: Task>(mut self) -> Result<(), Failure> {
+    pub fn work<T: Task>(mut self) -> Result<(), CommandFailure> {
         let run: Run<T> = serde_json::from_str(&self.run).map_err(Self::misled)?;
-        let Place { rank, directory, .. } = self.place;
+        let RunPlace { rank, directory, .. } = self.place;
         let bootstrap = Local::connect(&directory, rank, run.ranks(), Instant::now() + MEET);
-        run.work(rank, bootstrap.map_err(Failure::from), &mut |said| output::json_to(&mut self.out, &said));
+        run.work(rank, bootstrap.map_err(CommandFailure::from), &mut |said| output::json_to(&mut self.out, &said));
         Ok(())
     }
 
     /// The error that another program started this process.
-    pub fn misled(why: impl std::fmt::Display) -> Failure {
-        Failure::usage(format!("`rank` is started by `all-reduce` and its neighbours only: {why}"))
+    pub fn misled(why: impl std::fmt::Display) -> CommandFailure {
+        CommandFailure::usage(format!("`rank` is started by `all-reduce` and its neighbours only: {why}"))
     }
 }
 

@@ -9,7 +9,7 @@ use symmetra::{Communicator, Config, Deadlines, DeviceKind};
 
 use super::GroupArgs;
 use crate::devices::RankDevice;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// The work of every rank of a run.
 pub trait Task: Clone + Serialize + DeserializeOwned + Send + 'static {
@@ -31,11 +31,11 @@ pub trait Task: Clone + Serialize + DeserializeOwned + Send + 'static {
     fn configure(&self, _: &mut Config) {}
 
     /// Does one rank's part and reports the results of the rank.
-    fn run(&self, communicator: &Communicator, say: Say<'_, Self::Found>) -> Result<(), Failure>;
+    fn run(&self, communicator: &Communicator, say: Say<'_, Self::Found>) -> Result<(), CommandFailure>;
 }
 
 /// The function with which a rank reports a result.
-pub type Say<'a, F> = &'a mut dyn FnMut(F) -> Result<(), Failure>;
+pub type Say<'a, F> = &'a mut dyn FnMut(F) -> Result<(), CommandFailure>;
 
 /// A task and the ranks that do it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -79,7 +79,12 @@ impl<T> Run<T> {
 
 impl<T: Task> Run<T> {
     /// Does one rank's part and reports how it ended.
-    pub(super) fn work(&self, rank: usize, bootstrap: Result<impl Bootstrap, Failure>, say: Say<'_, Said<T::Found>>) {
+    pub(super) fn work(
+        &self,
+        rank: usize,
+        bootstrap: Result<impl Bootstrap, CommandFailure>,
+        say: Say<'_, Said<T::Found>>,
+    ) {
         let done = bootstrap.and_then(|bootstrap| self.part(rank, bootstrap, say));
         let last = match done {
             Ok(()) => Said::Done,
@@ -92,9 +97,9 @@ impl<T: Task> Run<T> {
         let _ = say(last);
     }
 
-    fn part(&self, rank: usize, bootstrap: impl Bootstrap, say: Say<'_, Said<T::Found>>) -> Result<(), Failure> {
+    fn part(&self, rank: usize, bootstrap: impl Bootstrap, say: Say<'_, Said<T::Found>>) -> Result<(), CommandFailure> {
         let device =
-            self.devices.get(rank).ok_or_else(|| Failure::failed(format!("there is no rank {rank}")))?.open()?;
+            self.devices.get(rank).ok_or_else(|| CommandFailure::failed(format!("there is no rank {rank}")))?.open()?;
         let communicator = Communicator::open(bootstrap, &device, self.config())?;
         say(Said::Open)?;
         match self.task.run(&communicator, &mut |found| say(Said::Found(found))) {

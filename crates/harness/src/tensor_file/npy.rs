@@ -7,7 +7,7 @@ use npyz::{DType, Endianness, NpyHeader, Order, TypeChar, WriterBuilder};
 use symmetra::Dtype;
 
 use super::shown::shown;
-use super::{Header, Layout, Tensor};
+use super::{FileHeader, FileLayout, FileTensor};
 
 /// How every file begins.
 const MAGIC: &[u8] = b"\x93NUMPY";
@@ -18,16 +18,16 @@ const MAX_HEADER_BYTES: usize = 10_000;
 const MAX_BRACKETS: usize = 2;
 
 /// Reads a header and leaves the file where the elements begin.
-pub(super) fn layout(file: &mut File) -> Result<Layout, String> {
+pub(super) fn layout(file: &mut File) -> Result<FileLayout, String> {
     let wrong = |error: &dyn std::fmt::Display| format!("it is no .npy file: {}", shown(&error.to_string()));
     let bytes = header_bytes(file).map_err(|error| wrong(&error))?;
     let header = NpyHeader::from_reader(&bytes[..]).map_err(|error| wrong(&error))?;
     let dtype = dtype(&header.dtype())?;
     // The order of an array of one dimension or fewer has no meaning.
     let fortran = header.order() == Order::Fortran && header.shape().len() > 1;
-    let tensor = Tensor::new("", dtype, header.shape().to_vec(), fortran)?;
+    let tensor = FileTensor::new("", dtype, header.shape().to_vec(), fortran)?;
     let start = bytes.len() as u64;
-    Ok(Layout { header: Header { tensors: vec![tensor], texts: None }, position: start, starts: vec![start] })
+    Ok(FileLayout { header: FileHeader { tensors: vec![tensor], texts: None }, position: start, starts: vec![start] })
 }
 
 /// Everything before the elements, if the parser is sure to finish soon.
@@ -90,7 +90,7 @@ fn dtype(dtype: &DType) -> Result<Dtype, String> {
 }
 
 /// Writes everything before the elements.
-pub(super) fn begin(file: &mut File, header: &Header) -> Result<(), String> {
+pub(super) fn begin(file: &mut File, header: &FileHeader) -> Result<(), String> {
     let [tensor] = &header.tensors[..] else { return Err("a .npy file has one tensor".to_owned()) };
     let found = TYPES.iter().find(|(_, _, dtype, _)| *dtype == tensor.dtype);
     let code = found.map(|(.., code)| *code).ok_or_else(|| format!("the format has no {}", tensor.dtype))?;

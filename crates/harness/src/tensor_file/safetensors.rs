@@ -7,7 +7,7 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use symmetra::Dtype;
 
 use super::shown::shown;
-use super::{Header, Layout, Tensor};
+use super::{FileHeader, FileLayout, FileTensor};
 
 /// Longest header that the format allows.
 const MAX_HEADER_BYTES: u64 = 100_000_000;
@@ -15,7 +15,7 @@ const MAX_HEADER_BYTES: u64 = 100_000_000;
 const ALIGN: usize = 8;
 
 /// Reads the header of the tensor of this name, or of all.
-pub(super) fn layout(file: &mut File, tensor: Option<&str>) -> Result<Layout, String> {
+pub(super) fn layout(file: &mut File, tensor: Option<&str>) -> Result<FileLayout, String> {
     let wrong = |error: &dyn std::fmt::Display| format!("it is no .safetensors file: {}", shown(&error.to_string()));
     let mut prefix = [0; 8];
     file.read_exact(&mut prefix).map_err(|error| wrong(&error))?;
@@ -36,11 +36,11 @@ pub(super) fn layout(file: &mut File, tensor: Option<&str>) -> Result<Layout, St
     chosen.sort_by(|(one, _), (other, _)| one.in_order(other));
     let (tensors, starts) = chosen.into_iter().map(|(tensor, info)| (tensor, starts(info))).unzip();
     let texts = metadata.metadata().clone().map(|texts| texts.into_iter().collect());
-    Ok(Layout { header: Header { tensors, texts }, position, starts })
+    Ok(FileLayout { header: FileHeader { tensors, texts }, position, starts })
 }
 
 /// The tensor of this name, or all.
-fn choose<'m>(metadata: &'m Metadata, tensor: Option<&str>) -> Result<Vec<(Tensor, &'m TensorInfo)>, String> {
+fn choose<'m>(metadata: &'m Metadata, tensor: Option<&str>) -> Result<Vec<(FileTensor, &'m TensorInfo)>, String> {
     let names = metadata.offset_keys();
     let known = |name: &str| metadata.info(name).map(|info| convert(name, info).map(|tensor| (tensor, info)));
     match tensor {
@@ -57,10 +57,10 @@ fn choose<'m>(metadata: &'m Metadata, tensor: Option<&str>) -> Result<Vec<(Tenso
     }
 }
 
-fn convert(name: &str, info: &TensorInfo) -> Result<Tensor, String> {
+fn convert(name: &str, info: &TensorInfo) -> Result<FileTensor, String> {
     let shape = info.shape.iter().map(|extent| *extent as u64).collect();
     dtype(info.dtype)
-        .and_then(|dtype| Tensor::new(name, dtype, shape, false))
+        .and_then(|dtype| FileTensor::new(name, dtype, shape, false))
         .map_err(|error| format!("tensor `{}`: {error}", shown(name)))
 }
 
@@ -101,7 +101,7 @@ fn dtype(theirs: safetensors::Dtype) -> Result<Dtype, String> {
 }
 
 /// Writes everything before the elements, which follow in the order of the header.
-pub(super) fn begin(file: &mut File, header: &Header) -> Result<(), String> {
+pub(super) fn begin(file: &mut File, header: &FileHeader) -> Result<(), String> {
     let mut end = 0;
     let mut infos = Vec::new();
     for tensor in &header.tensors {

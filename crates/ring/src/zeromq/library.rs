@@ -25,13 +25,13 @@ pub(super) struct RawPoll {
 macro_rules! functions {
     ($($name:ident: fn($($arg:ty),*) $(-> $out:ty)?;)*) => {
         /// The functions used here.
-        pub(super) struct Library {
+        pub(super) struct ZmqLibrary {
             $(pub(super) $name: unsafe extern "C" fn($($arg),*) $(-> $out)?,)*
             // Last, so that the library is dropped after its functions.
             _library: libloading::Library,
         }
 
-        impl Library {
+        impl ZmqLibrary {
             fn load() -> std::result::Result<Self, libloading::Error> {
                 // SAFETY: libzmq's initialisers have no preconditions.
                 let library = unsafe { libloading::Library::new(NAME) }?;
@@ -83,11 +83,11 @@ pub(super) const INTERRUPTED: c_int = 4;
 /// The library, loaded once and for good.
 ///
 /// [`Error::Unsupported`] when there is no library, or a library without CURVE.
-pub(super) fn library() -> Result<&'static Library> {
-    static LIBRARY: OnceCell<Library> = OnceCell::new();
+pub(super) fn library() -> Result<&'static ZmqLibrary> {
+    static LIBRARY: OnceCell<ZmqLibrary> = OnceCell::new();
     LIBRARY.get_or_try_init(|| {
         let what = "ZeroMQ (readers on other hosts, Overflow::ZeroMq)";
-        let library = Library::load().map_err(|error| {
+        let library = ZmqLibrary::load().map_err(|error| {
             let why = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
             Error::unsupported(what, format!("install libzmq 4 (Debian: libzmq5): {why}"))
         })?;
@@ -99,7 +99,7 @@ pub(super) fn library() -> Result<&'static Library> {
     })
 }
 
-impl Library {
+impl ZmqLibrary {
     /// The result of a call, which is made again when a signal came before it did anything. Calls look for their
     /// socket's commands first, and that may be interrupted also where they do not wait.
     pub(super) fn uninterrupted(&self, mut call: impl FnMut() -> c_int) -> c_int {

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use self::library::{INTERRUPTED, Library, RawMessage, RawPoll, library};
+use self::library::{INTERRUPTED, RawMessage, RawPoll, ZmqLibrary, library};
 use symmetra::internal::Maker;
 use symmetra::{Error, Result};
 
@@ -25,7 +25,7 @@ pub(super) enum Role {
 /// Options of a socket, by the numbers of `zmq.h`.
 #[derive(Clone, Copy)]
 #[repr(i32)]
-pub(super) enum Setting {
+pub(super) enum SocketOption {
     LingerMs = 17,
     ReconnectMs = 18,
     Backlog = 19,
@@ -67,7 +67,7 @@ pub(super) struct Context(Arc<RawContext>);
 struct RawContext {
     /// A forked child has none of ZeroMQ's threads, and shares the sockets that these wait for.
     maker: Maker,
-    library: &'static Library,
+    library: &'static ZmqLibrary,
     raw: NonNull<c_void>,
 }
 
@@ -160,7 +160,7 @@ pub(super) struct Socket {
 unsafe impl Send for Socket {}
 
 impl Socket {
-    fn library(&self) -> &'static Library {
+    fn library(&self) -> &'static ZmqLibrary {
         self.context.0.library
     }
 
@@ -168,7 +168,7 @@ impl Socket {
         if code == 0 { Ok(()) } else { Err(self.library().failure(doing)) }
     }
 
-    pub(super) fn set(&self, setting: Setting, value: i32) -> Result<()> {
+    pub(super) fn set(&self, setting: SocketOption, value: i32) -> Result<()> {
         self.set_bytes(setting as c_int, &value.to_ne_bytes())
     }
 
@@ -186,7 +186,7 @@ impl Socket {
 
     /// Accepts connections that the context's authenticator accepts.
     pub(super) fn serve_with(&self, keys: &Keys) -> Result<()> {
-        self.set(Setting::CurveServer, 1)?;
+        self.set(SocketOption::CurveServer, 1)?;
         self.set_bytes(ZAP_DOMAIN, b"symmetra")?;
         self.set_bytes(CURVE_SECRET, &zero_terminated(&keys.secret))
     }
@@ -231,13 +231,13 @@ impl Socket {
         let code = self.library().uninterrupted(watch);
         self.outcome(code, "watch a ZeroMQ socket")?;
         let monitor = self.context.socket(Role::Pair)?;
-        monitor.set(Setting::LingerMs, 0)?;
+        monitor.set(SocketOption::LingerMs, 0)?;
         monitor.connect(&name)?;
         Ok(monitor)
     }
 
     /// Sends frames as one message, or none of it.
-    pub(super) fn send(&self, frames: &mut [Message]) -> Result<Sent> {
+    pub(super) fn send(&self, frames: &mut [ZmqMessage]) -> Result<SendResult> {
         let last = frames.len().saturating_sub(1);
         for (index, frame) in frames.iter_mut().enumerate() {
             let flags = DONT_WAIT | if index < last { SEND_MORE } else { 0 };
@@ -246,20 +246,20 @@ impl Socket {
             if self.library().uninterrupted(send) < 0 {
                 // SAFETY: no preconditions.
                 return match unsafe { (self.library().errno)() } {
-                    UNREACHABLE => Ok(Sent::Unreachable),
-                    AGAIN => Ok(Sent::Full),
+                    UNREACHABLE => Ok(SendResult::Unreachable),
+                    AGAIN => Ok(SendResult::Full),
                     _ => Err(self.library().failure("send by ZeroMQ")),
                 };
             }
         }
-        Ok(Sent::All)
+        Ok(SendResult::All)
     }
 
     /// The frames of the next message, if there is one now.
-    pub(super) fn receive(&self) -> Result<Option<Vec<Message>>> {
+    pub(super) fn receive(&self) -> Result<Option<Vec<ZmqMessage>>> {
         let mut frames = Vec::new();
         loop {
-            let mut frame = Message::empty(self.library());
+            let mut frame = ZmqMessage::empty(self.library());
             // SAFETY: socket and message live.
             let receive = || unsafe { (self.library().msg_recv)(&raw mut frame.raw, self.raw.as_ptr(), DONT_WAIT) };
             if self.library().uninterrupted(receive) < 0 {
@@ -299,7 +299,7 @@ impl Drop for Socket {
 
 /// The outcome of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sent {
+pub(super) enum SendResult {
     All,
     /// The queue is full.
     Full,
@@ -325,13 +325,13 @@ pub(super) fn poll(sockets: &[&Socket], deadline: Instant) -> Result<()> {
 }
 
 /// One frame.
-pub(super) struct Message {
-    library: &'static Library,
+pub(super) struct ZmqMessage {
+    library: &'static ZmqLibrary,
     raw: RawMessage,
 }
 
-impl Message {
-    fn empty(library: &'static Library) -> Self {
+impl ZmqMessage {
+    fn empty(library: &'static ZmqLibrary) -> Self {
         let mut raw = RawMessage([0; 64]);
         // SAFETY: room for a message; it cannot fail. An empty message may be moved.
         unsafe { (library.msg_init)(&raw mut raw) };
@@ -384,7 +384,7 @@ impl Message {
     }
 }
 
-impl Drop for Message {
+impl Drop for ZmqMessage {
     fn drop(&mut self) {
         // SAFETY: the message lives, and is not used afterwards.
         unsafe { (self.library.msg_close)(&raw mut self.raw) };

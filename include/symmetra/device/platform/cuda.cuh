@@ -148,6 +148,8 @@ SYMMETRA_DEVICE void release_next() {
 }
 
 SYMMETRA_DEVICE void pause() {}
+/// A pause of microseconds, for a thread whose delay costs nothing.
+SYMMETRA_DEVICE void nap() { asm volatile("nanosleep.u32 2000;"); }
 /// Called between two checks of a wait. Returns how many polls come before the next check. On a CPU a long wait sleeps
 /// here; on a GPU a waiting block keeps its place.
 SYMMETRA_DEVICE uint32_t rest(uint64_t) { return kSpinsPerCheck; }
@@ -216,6 +218,10 @@ SYMMETRA_DEVICE Packet load_packet(const Packet* p) {
 }
 SYMMETRA_DEVICE void store_packet(Packet* p, const Packet& packet) {
   asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(packet.half[0]), "l"(packet.half[1]) : "memory");
+}
+/// Stores two words, each of which is atomic. `p` is aligned for a packet.
+SYMMETRA_DEVICE void store_pair(uint64_t* p, uint64_t first, uint64_t second) {
+  store_packet(reinterpret_cast<Packet*>(p), {{first, second}});
 }
 
 // Memory that is not accessed concurrently.

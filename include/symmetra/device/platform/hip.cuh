@@ -198,6 +198,8 @@ SYMMETRA_DEVICE void wait_prior() {}
 SYMMETRA_DEVICE void release_next() {}
 
 SYMMETRA_DEVICE void pause() { __builtin_amdgcn_s_sleep(1); }
+/// A pause of microseconds, for a thread whose delay costs nothing.
+SYMMETRA_DEVICE void nap() { __builtin_amdgcn_s_sleep(127); }
 /// Called between two checks of a wait. Returns how many polls come before the next check. On a CPU a long wait sleeps
 /// here; on a GPU a waiting block keeps its place.
 SYMMETRA_DEVICE uint32_t rest(uint64_t) { return kSpinsPerCheck; }
@@ -263,6 +265,11 @@ SYMMETRA_DEVICE void store_packet(Packet* p, const Packet& packet) {
   const hip::Words4 words{static_cast<uint32_t>(packet.half[0]), static_cast<uint32_t>(packet.half[0] >> 32),
                           static_cast<uint32_t>(packet.half[1]), static_cast<uint32_t>(packet.half[1] >> 32)};
   asm volatile("global_store_dwordx4 %0, %1, off" SYMMETRA_SYSTEM_SCOPE "\n\ts_nop 0" ::"v"(p), "v"(words) : "memory");
+}
+/// Stores two words, each of which is atomic. A packet would need four consecutive registers.
+SYMMETRA_DEVICE void store_pair(uint64_t* p, uint64_t first, uint64_t second) {
+  store_relaxed(p, first);
+  store_relaxed(p + 1, second);
 }
 
 // Memory that is not accessed concurrently.

@@ -199,6 +199,8 @@ inline thread_local bool rings = false;                 ///< whether this is the
 }  // namespace host
 
 SYMMETRA_DEVICE void pause() { host::yields.yield(); }
+/// A pause for a thread whose delay costs nothing.
+SYMMETRA_DEVICE void nap() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
 /// Called between two checks of a wait that has lasted `waited_ns`. Returns the number of polls before the next check.
 /// A short wait only yields, unless yields are long. A long wait sleeps on the doorbell (see `sleep`). Without a
 /// doorbell the wait sleeps here for a sixteenth of the time waited, which frees the core for others and delays the end
@@ -259,6 +261,11 @@ SYMMETRA_DEVICE Packet load_packet(const Packet* p) { return {{load_relaxed(&p->
 SYMMETRA_DEVICE void store_packet(Packet* p, const Packet& packet) {
   store_relaxed(&p->half[0], packet.half[0]);
   store_relaxed(&p->half[1], packet.half[1]);
+}
+/// Stores two words, each of which is atomic.
+SYMMETRA_DEVICE void store_pair(uint64_t* p, uint64_t first, uint64_t second) {
+  store_relaxed(p, first);
+  store_relaxed(p + 1, second);
 }
 
 // Memory that is not accessed concurrently.

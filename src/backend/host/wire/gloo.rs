@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Across, Hosts, interface_unknown};
 use crate::bootstrap::Bootstrap;
 use crate::bootstrap::hello::tell;
-use crate::engine::{Interface, Wire, reduce};
+use crate::engine::{GlooWire, Interface, reduce};
 use crate::error::{Error, Result};
 use crate::memory::{Ref, View};
 use crate::stream::Stream;
@@ -28,7 +28,7 @@ pub(crate) struct Engines {
 
 /// A rank's description of its end of a wire.
 #[derive(Default, Serialize, Deserialize)]
-struct Card {
+struct WireCard {
     /// The reason why the rank cannot take part.
     error: Option<String>,
     /// Proves the rank's identity on each connection.
@@ -86,15 +86,15 @@ impl Engines {
         members: Option<&[usize]>,
         until: Instant,
         deadline: Instant,
-    ) -> Result<Result<Option<Wire>>> {
+    ) -> Result<Result<Option<GlooWire>>> {
         let members = members.unwrap_or_default();
         let own = members.iter().position(|member| *member == bootstrap.rank());
         let wire = own.map(|rank| self.listen(rank, members.len(), until)).transpose();
         let (wire, card) = match wire {
             Ok(Some((wire, card))) => (Ok(Some(wire)), card),
-            Ok(None) => (Ok(None), Card::default()),
+            Ok(None) => (Ok(None), WireCard::default()),
             Err(error) => {
-                let card = Card { error: Some(error.to_string()), ..Card::default() };
+                let card = WireCard { error: Some(error.to_string()), ..WireCard::default() };
                 (Err(error), card)
             }
         };
@@ -102,18 +102,18 @@ impl Engines {
         Ok(wire.and_then(|wire| wire.map(|wire| meet(wire, members, &cards, until)).transpose()))
     }
 
-    fn listen(&self, rank: usize, world_size: usize, until: Instant) -> Result<(Wire, Card)> {
-        let wire = Wire::listen(&self.interface, rank, world_size, until)?;
+    fn listen(&self, rank: usize, world_size: usize, until: Instant) -> Result<(GlooWire, WireCard)> {
+        let wire = GlooWire::listen(&self.interface, rank, world_size, until)?;
         let mut token = [0; TOKEN_BYTES];
         getrandom(&mut token, GetRandomFlags::empty())
             .map_err(|errno| Error::system("get random bytes", &errno.into()))?;
-        let card = Card { error: None, token, addresses: wire.addresses()? };
+        let card = WireCard { error: None, token, addresses: wire.addresses()? };
         Ok((wire, card))
     }
 }
 
 /// Connects and compares tokens: only the rank itself has the token that it sent over the bootstrap.
-fn meet(mut wire: Wire, members: &[usize], cards: &[Card], until: Instant) -> Result<Wire> {
+fn meet(mut wire: GlooWire, members: &[usize], cards: &[WireCard], until: Instant) -> Result<GlooWire> {
     let rank = wire.rank();
     let mut addresses: Vec<&[u8]> = Vec::with_capacity(members.len());
     for member in members {
@@ -134,7 +134,7 @@ fn meet(mut wire: Wire, members: &[usize], cards: &[Card], until: Instant) -> Re
     }
 }
 
-impl Across for Wire {
+impl Across for GlooWire {
     fn all_reduce(
         &mut self,
         dtype: Dtype,
@@ -174,7 +174,7 @@ fn reduce_bytes<T: Element>(reduction: Reduction, blocks: &[u8], result: &mut [u
 
 /// Copies to the CPU, reduces, and copies back.
 fn through_host<T: Element>(
-    wire: &mut Wire,
+    wire: &mut GlooWire,
     reduction: Reduction,
     memory: &View<'_>,
     stream: &Stream,

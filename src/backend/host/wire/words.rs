@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::{Across, Hosts, interface_unknown, unsupported};
-use crate::bootstrap::hello::{tell, together};
+use crate::bootstrap::hello::{SentId, tell, together};
 use crate::bootstrap::{Bootstrap, Tcp, UniqueId};
 use crate::error::{Error, Result};
 use crate::memory::View;
@@ -22,9 +22,6 @@ const SLICE_BYTES: usize = 32 << 20;
 pub(crate) struct Engines {
     interface: String,
 }
-
-/// The address at which the ranks of a wire meet, from the rank that listens there, or the error that prevented it.
-type Place = Option<std::result::Result<String, String>>;
 
 impl Engines {
     /// # Errors
@@ -54,19 +51,19 @@ impl Engines {
         let members = members.unwrap_or_default();
         let own = members.iter().position(|member| *member == bootstrap.rank());
         let listened = (own == Some(0)).then(|| UniqueId::listen_at(&self.interface)).transpose();
-        let place: Place = match &listened {
+        let place: SentId = match &listened {
             Ok(id) => id.as_ref().map(|id| Ok(id.to_string())),
             Err(error) => Some(Err(error.to_string())),
         };
         let places = tell(bootstrap, "to connect hosts", &place, deadline)?;
-        let joined = listened.and_then(|id| own.map(|own| join(id, (members, own), &places, deadline)).transpose());
+        let joined = listened.and_then(|id| own.map(|own| join(id, members, own, &places, deadline)).transpose());
         let wire = together("connect the hosts", joined, |words| bootstrap.all_gather(words, deadline))?;
         Ok(wire.map(|wire| Box::new(wire) as Box<dyn Across>))
     }
 }
 
 /// Meets the ranks of a wire at the address of its first rank. `id`: the id of this rank, if it listens.
-fn join(id: Option<UniqueId>, (members, own): (&[usize], usize), places: &[Place], deadline: Instant) -> Result<Words> {
+fn join(id: Option<UniqueId>, members: &[usize], own: usize, places: &[SentId], deadline: Instant) -> Result<Words> {
     let first = members[0];
     let id = match (id, &places[first]) {
         (Some(id), _) => id,

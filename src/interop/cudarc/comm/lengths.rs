@@ -8,7 +8,7 @@ use crate::op::{Extent, Op, Size};
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] if the other operand is shorter than the count requires.
-pub(super) fn used(op: &Op, [input, output]: [usize; 2], world: usize) -> Result<[usize; 2]> {
+pub(super) fn used(op: &Op, input: usize, output: usize, world: usize) -> Result<[usize; 2]> {
     let by_input = op.input.size == Size::One;
     let count = if by_input { input } else { output };
     let needed = |extent: Extent| count.checked_mul(if extent.size == Size::PerRank { world } else { 1 });

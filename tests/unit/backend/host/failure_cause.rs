@@ -12,20 +12,20 @@ fn what_ranks_know_makes_the_error_of_those_that_fail_in_their_wake() {
     let heard = |rank: usize, bytes: Vec<u8>| {
         let mut words = silent();
         words[rank] = bytes;
-        verdict((0, &group), broken(), Ok(words))
+        verdict(0, &group, broken(), Ok(words))
     };
     let gone = Error::PeerLost { rank: 2, detail: ": bootstrap: a connection broke".to_owned() };
     assert_eq!(heard(1, word(&lost(2), &group)), gone);
     assert_eq!(heard(0, word(&lost(1), &[0, 4])), gone, "whoever knows");
-    assert_eq!(verdict((0, &group), broken(), Err(lost(4))), gone);
+    assert_eq!(verdict(0, &group, broken(), Err(lost(4))), gone);
     let ended = Error::Aborted { detail: ": by rank 1: enough".to_owned() };
     assert_eq!(heard(3, word(&aborted("enough"), &group)), ended);
     for unknown in [
         heard(0, word(&lost(0), &[0, 4])),
         heard(3, word(&aborted("enough"), &[3, 4])),
         heard(3, word(&Error::Aborted { detail: ": by rank 0".to_owned() }, &group)),
-        verdict((0, &group), broken(), Err(lost(0))),
-        verdict((0, &group), broken(), Err(broken())),
+        verdict(0, &group, broken(), Err(lost(0))),
+        verdict(0, &group, broken(), Err(broken())),
     ] {
         assert_eq!(unknown, broken());
     }

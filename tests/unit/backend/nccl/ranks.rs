@@ -10,7 +10,7 @@ use crate::memory::Place;
 use crate::memory::View;
 use crate::nccl::tests::Fake;
 use crate::op::{ALL_GATHER, ALL_REDUCE, Op};
-use crate::stream::{Graph, Order};
+use crate::stream::{Graph, StreamOrder};
 
 const ENOUGH: Duration = Duration::from_secs(20);
 const DEADLINES: Deadlines = Deadlines { open: ENOUGH, first_use: ENOUGH, steady: ENOUGH };
@@ -29,7 +29,7 @@ impl Rank {
 
     fn over(fake: Fake) -> Self {
         let device = Device::host().unwrap();
-        let ranks = Ranks::over(fake.communicator(ENOUGH).unwrap(), Order::new(&device).unwrap(), 1);
+        let ranks = Ranks::over(fake.communicator(ENOUGH).unwrap(), StreamOrder::new(&device).unwrap(), 1);
         Self { fake, ranks, stream: Stream::new(&device).unwrap() }
     }
 
@@ -105,7 +105,7 @@ fn messages_between_pairs_are_a_group() {
     let rank = Rank::new();
     let (device, address) = (rank.stream.device(), std::ptr::without_provenance_mut(64));
     let message = |sends, elems| {
-        Message::new(
+        RankMessage::new(
             0,
             sends,
             Dtype::F32,
@@ -296,7 +296,7 @@ fn until(what: &str, done: impl Fn() -> bool) {
 /// Work of another thread between a launch's turn and the launch.
 struct Meanwhile(Arc<Rank>);
 
-impl Part for Meanwhile {
+impl GraphPart for Meanwhile {
     fn before_launch(&self, _stream: &Stream) -> Result<()> {
         assert!(self.0.is_pending());
         std::thread::scope(|scope| scope.spawn(|| self.0.synchronize()).join().unwrap())

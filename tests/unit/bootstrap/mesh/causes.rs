@@ -76,7 +76,7 @@ fn a_farewell_that_the_system_refuses_at_first_is_sent_again() {
     // SAFETY: nothing is open under this number yet, and the value is never dropped, so nothing is closed.
     let fd = Arc::new(unsafe { OwnedFd::from_raw_fd(number) });
     std::mem::forget(fd.clone());
-    let notice = Outgoing { fd: Some(fd), ..Outgoing::control(Kind::Notice, 0, vec![1]) };
+    let notice = Outgoing { fd: Some(fd), ..Outgoing::control(FrameKind::Notice, 0, vec![1]) };
     thread::scope(|scope| {
         let opened = scope.spawn(|| {
             thread::sleep(Duration::from_millis(30));
@@ -86,7 +86,7 @@ fn a_farewell_that_the_system_refuses_at_first_is_sent_again() {
         assert_eq!(opened.join().unwrap().as_raw_fd(), number);
     });
     let frame = far.receive_by(within(5.0)).unwrap().expect("the notice");
-    assert_eq!((frame.header.kind, frame.payload), (Kind::Notice, vec![1]));
+    assert_eq!((frame.header.kind, frame.payload), (FrameKind::Notice, vec![1]));
 }
 
 #[test]

@@ -407,7 +407,7 @@ fn a_rank_that_connects_with_a_wrong_token_is_not_seated() {
         let cards = threads.all_gather(&door.card(), within(5.0)).unwrap();
         let path = String::from_utf8(cards[0][37..].to_vec()).unwrap();
         let mut caller = std::os::unix::net::UnixStream::connect(path).unwrap();
-        let forged = Outgoing::control(Kind::Hello, 1, vec![0; 16]);
+        let forged = Outgoing::control(FrameKind::Hello, 1, vec![0; 16]);
         caller.write_all(&[&forged.header().encode()[..], &forged.payload].concat()).unwrap();
         // Rank 0 hangs up on it and goes on waiting.
         assert_eq!(caller.read(&mut [0]).unwrap_or(0), 0);

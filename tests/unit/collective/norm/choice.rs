@@ -84,7 +84,7 @@ fn amd_gpus_quantise_in_the_two_shot_alone() {
     for kind in [DeviceKind::Host, DeviceKind::Cuda, DeviceKind::Hip] {
         for quantised in [false, true] {
             let serving = |row_packets| {
-                let fits = fits((kind, 4), row_packets, quantised, |_| 104);
+                let fits = fits(kind, 4, row_packets, quantised, |_| 104);
                 [one, two, Algorithm::TwoShotZeroCopy].map(|algorithm| fits(&algorithm))
             };
             let all = !quantised || kind != DeviceKind::Hip;
@@ -101,8 +101,8 @@ fn amd_gpus_quantise_in_the_two_shot_alone() {
 #[test]
 fn slow_rows_go_apart_where_their_sum_has_a_place() {
     let [one, two] = [Algorithm::OneShotSentinel, Algorithm::TwoShotSentinel];
-    let serving = |kind, row, placed| {
-        let suits = suits((kind, row), || placed, |_| true);
+    let serving = |kind, (dtype, hidden), placed| {
+        let suits = suits(kind, dtype, hidden, || placed, |_| true);
         [one, two, Algorithm::TwoShotZeroCopy].map(|algorithm| suits(&algorithm))
     };
     for (dtype, hidden, slow) in [
@@ -125,10 +125,10 @@ fn slow_rows_go_apart_where_their_sum_has_a_place() {
 #[test]
 fn quantised_rows_are_checked_and_then_chosen() {
     let table = NormTable::new(DeviceKind::Hip, 4, None).unwrap();
-    let micro = Format::from(crate::op::Quantisation::mxfp8());
-    let ranges = |row, placed, packets| {
-        let fits = fits((DeviceKind::Hip, 4), packets, true, |_| 100);
-        table.quantised_ranges(&sums(), row, micro, placed, fits)
+    let micro = RowFormat::from(crate::op::Quantisation::mxfp8());
+    let ranges = |(hidden, width), placed, packets| {
+        let fits = fits(DeviceKind::Hip, 4, packets, true, |_| 100);
+        table.quantised_ranges(&sums(), hidden, width, micro, placed, fits)
     };
     let two_shot = (16 << 20, Algorithm::TwoShotSentinel, true);
     assert!(rows(&ranges((65, 96), true, 9).unwrap()).contains(&two_shot));
@@ -145,8 +145,7 @@ fn every_size_of_scattered_rows_is_in_one_range() {
     for (kind, (world, direct, fits)) in
         [DeviceKind::Host, DeviceKind::Cuda].into_iter().flat_map(|kind| cases.map(|case| (kind, case)))
     {
-        let ranges =
-            scattered_ranges((kind, world), direct, |algorithm| fits || algorithm == Algorithm::TwoShotZeroCopy);
+        let ranges = scattered_ranges(kind, world, direct, |algorithm| fits || algorithm == Algorithm::TwoShotZeroCopy);
         assert!(ranges.windows(2).all(|pair| pair[0].up_to_bytes < pair[1].up_to_bytes), "{ranges:?}");
         assert!(ranges.windows(2).all(|pair| pair[0].choice != pair[1].choice), "{ranges:?}");
         assert_eq!(ranges.last().unwrap().up_to_bytes, u64::MAX);

@@ -6,13 +6,13 @@ use std::time::Duration;
 use super::*;
 use crate::bootstrap::Threads;
 use crate::collective::Communicator;
-use crate::device::{Device, Memory};
+use crate::device::{Allocation, Device};
 use crate::group::{Config, Group};
 use crate::memory::Arena;
 use crate::stream::Stream;
 
 /// The errors of three ranks, when rank 2 calls `spoil` before it probes and stores the values `says`.
-fn opened(spoil: impl Fn(&Device, &mut Arc<Arena>) -> Option<Memory> + Sync, says: [u64; 2]) -> Vec<String> {
+fn opened(spoil: impl Fn(&Device, &mut Arc<Arena>) -> Option<Allocation> + Sync, says: [u64; 2]) -> Vec<String> {
     let rank = |bootstrap: Threads| {
         let device = Device::host().unwrap();
         let mut config = Config { heap_bytes: 1 << 16, ..Config::default() };
@@ -36,7 +36,7 @@ fn opened(spoil: impl Fn(&Device, &mut Arc<Arena>) -> Option<Memory> + Sync, say
 fn pitfall_31_memory_that_only_seems_to_be_mapped_is_found_when_opening() {
     assert_eq!(opened(|_, _| None, HERE), ["", "", ""]);
     let elsewhere = |device: &Device, arena: &mut Arc<Arena>| {
-        let memory = Memory::shared(device, arena.layout().bytes as usize).unwrap();
+        let memory = Allocation::shared(device, arena.layout().bytes as usize).unwrap();
         arena.misdirect(0, memory.address());
         Some(memory)
     };

@@ -10,8 +10,8 @@ use crate::group::{BY_NCCL, Config};
 use crate::stream::Stream;
 use crate::types::{Dtype, Reduction};
 
-fn call(bytes: u64) -> Call {
-    Call::new(bytes, Operation::Broadcast.number(), Dtype::F32, Reduction::Sum, BY_NCCL, 3)
+fn call(bytes: u64) -> EnqueuedCall {
+    EnqueuedCall::new(bytes, Operation::Broadcast.number(), Dtype::F32, Reduction::Sum, BY_NCCL, 3)
 }
 
 /// The results of two ranks when rank 1 makes a call with `theirs` bytes, or makes none.
