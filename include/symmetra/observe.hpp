@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "symmetra/toolchain.hpp"
+
 namespace symmetra {
 
 /// The waiting for one rank.
