@@ -9,6 +9,9 @@ use symmetra::{Config, DeviceBuffer, Error};
 use crate::support::world::{meet, open};
 use crate::support::{Rank, config, is_host, threads};
 
+#[cfg(feature = "cudarc")]
+mod gpu;
+
 /// Settings with times of calls; `None` on GPUs if this build's kernels cannot time calls.
 fn timed() -> Option<Config> {
     let mut config = config();
