@@ -106,7 +106,7 @@ pub fn look(of: Option<u32>) -> Result<Snapshot> {
 fn without_group(process: u32) -> &'static str {
     let readable = std::fs::read_dir(format!("/proc/{process}/fd"));
     match (stat(process), readable) {
-        (None | Some(('Z' | 'X', _)), _) => "there is no such process",
+        (None | Some((ProcessState::Ended, _)), _) => "there is no such process",
         (_, Err(_)) => "the kernel does not show its files to this user",
         _ => "neither it nor a process that it started has a group",
     }

@@ -150,7 +150,7 @@ impl Holder {
         let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
         let inner = numbers.and_then(|numbers| numbers.split_whitespace().next_back()?.parse().ok()).unwrap_or(process);
         let namespace = namespace_of(&process.to_string());
-        Some(Self { process, parent, inner, namespace, stopped: matches!(state, 'T' | 't') })
+        Some(Self { process, parent, inner, namespace, stopped: state == ProcessState::Stopped })
     }
 
     /// Whether `ancestor` is the process or started it, directly or not.
@@ -172,11 +172,17 @@ impl Holder {
 }
 
 /// The state and the parent of a process; `None` if there is no such process.
-pub(super) fn stat(process: u32) -> Option<(char, u32)> {
+pub(super) fn stat(process: u32) -> Option<(ProcessState, u32)> {
     let stat = read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The name in parentheses may contain any character.
     let mut words = stat.rsplit_once(')')?.1.split_whitespace();
-    Some((words.next()?.chars().next()?, words.next()?.parse().ok()?))
+    let state = match words.next()? {
+        // Zombies, whose parents have not waited for them.
+        "Z" | "X" => ProcessState::Ended,
+        "T" | "t" => ProcessState::Stopped,
+        _ => ProcessState::Running,
+    };
+    Some((state, words.next()?.parse().ok()?))
 }
 
 /// The state of process `inner` of a PID namespace, as far as this process sees that namespace as its own.
@@ -184,11 +190,7 @@ pub(super) fn state_of((namespace, inner): (u64, u32)) -> ProcessState {
     if namespace_of("self") != Some(namespace) {
         return ProcessState::Unseen;
     }
-    match stat(inner) {
-        None | Some(('Z' | 'X', _)) => ProcessState::Ended,
-        Some(('T' | 't', _)) => ProcessState::Stopped,
-        Some(_) => ProcessState::Running,
-    }
+    stat(inner).map_or(ProcessState::Ended, |(state, _)| state)
 }
 
 /// Whether a link of `/proc/PID/fd` leads to a file that is open for writing. Ranks open their files for reading and
