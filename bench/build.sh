@@ -28,5 +28,5 @@ nvcc -c -DNAME=unbounded -DSYMMETRA_UNBOUNDED_WAITS -Dsymmetra=symmetra_unbounde
 nvcc bench/safety.cu "$objects/bounded.o" "$objects/unbounded.o" -L"$library" -o "$out/safety"
 for name in expert_kernels expert_direct_kernels; do nvcc -fmad=false "bench/$name.cu" -L"$library" -o "$out/$name"; done
 strip "$out"/{symmetra,symmetra-bench,cpp_overhead,safety,expert_kernels,expert_direct_kernels}
-cp bench/{torch_symm_mem,torch_moe,torch_moe_sides,torch_fused_matmul,torch_direct_product,flashinfer_norm}.py "$out/"
+cp bench/measure.sh bench/{torch_symm_mem,torch_moe,torch_moe_sides,torch_fused_matmul,torch_direct_product,flashinfer_norm}.py "$out/"
 du -sh "$out"
