@@ -32,6 +32,7 @@ mod config;
 mod explain;
 mod form;
 mod halves;
+mod open;
 mod operands;
 mod packet_calls;
 mod packets;
@@ -43,16 +44,14 @@ mod survivors;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::backend::{GroupCalls, ProcessGroup};
+use crate::backend::GroupCalls;
 use crate::collective::Communicator;
 use crate::device::Device;
 use crate::error::{Error, Operation, Result};
 use crate::group::Determinism;
-use crate::kernel::args;
 use crate::memory::{DeviceBuffer, Operand, WithView};
 use crate::op::Held;
 use crate::stream::{Queue, Stream, StreamOrder, Target};
@@ -60,7 +59,6 @@ use crate::types::{Dtype, Element};
 
 pub use ahead::{expert_bytes, expert_method};
 pub use choice::explain_experts;
-use choice::{MethodChoice, MethodFacts, chosen, is_exact};
 pub use config::{ExpertConfig, Layout, Method, Placement, Scales, Wire};
 pub use explain::MethodExplanation;
 use form::{ExpertForm, table};
@@ -138,86 +136,12 @@ struct Inner {
     meeting: SurvivorMeeting,
 }
 
-/// Source of numbers of experts, unique in the process.
-static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-
-impl ProcessGroup {
-    /// Opens experts on the ranks of this group, over any backend. If symmetra kernels serve the group, the region is a part of
-    /// the symmetric heap, whose size [`expert_bytes`] computes. Collective; blocks.
-    ///
-    /// # Errors
-    /// [`Error::Mismatch`] on every rank if settings differ; [`Error::InvalidArgument`] for a setting outside its limits;
-    /// [`Error::Unsupported`] for [`Method::Packets`] with more than 8192 tokens of all ranks or 2048 expert replicas, and for
-    /// [`Method::Direct`] and [`Method::Packets`] if symmetra kernels do not serve the group; [`Error::OutOfMemory`] if the
-    /// heap has no room for the region, or the device for the rest.
-    pub fn experts(&self, config: ExpertConfig) -> Result<Experts> {
-        Experts::open(self.calls.share(), config)
-    }
-}
-
 /// The error for a routing without its rows, or rows without their routing.
 fn by_packets(what: &str) -> Error {
     Error::unsupported(format!("{what} by packets"), "routing and rows travel together: use another method")
 }
 
 impl Experts {
-    fn open(over: Arc<dyn GroupCalls>, config: ExpertConfig) -> Result<Self> {
-        let world = over.world_size();
-        over.agree("the settings of experts", &[("", &config)])?;
-        // All ranks have equal settings, so all ranks fail in the same way.
-        config.validate(world)?;
-        let lists = config.placement.lists(config.experts, world)?;
-        let form = ExpertForm::new(&config, over.rank(), &lists)?;
-        let device = over.device().clone();
-        let group = over.local().group().config();
-        let determinism = config.determinism.unwrap_or(group.determinism);
-        let facts = MethodFacts { kind: device.kind(), own_kernels: over.own().is_some(), group };
-        let (MethodChoice { method, reason }, exact) = (chosen(facts, &config, &form)?, is_exact(group, &config));
-        let packets = (method == Method::Packets).then(|| PacketForm::new(&config, &form, exact));
-        let meeting = SurvivorMeeting::new(&*over)?;
-        let bytes = |packets: &PacketForm| packets.region_bytes;
-        let region = packets.as_ref().map_or_else(|| form.region_bytes(config.in_flight, method), bytes);
-        let region = ExpertRegion::new(&*over, region)?;
-        let own = || -> Result<_> {
-            let side = Stream::new(&device)?;
-            let table = DeviceBuffer::from_slice(&table(&lists, form.rank, config.experts), &side)?;
-            let memory = (0..config.in_flight).map(|_| ExpertSlot::new(&*over, &form)).collect::<Result<Vec<_>>>()?;
-            // The last entry, after the entries of blocks, counts the units that blocks have taken.
-            let words = (args::kMaxBlocks as usize + 1) * size_of::<args::BlockState>() / 4;
-            let barrier = DeviceBuffer::from_slice(&vec![0; words], &side)?;
-            let packets = packets.map(|form| Ok::<_, Error>((form, PacketStates::new(region.at(0), &form, &side)?)));
-            let sums = if exact || packets.is_some() { form.max_tokens * form.hidden.next_multiple_of(8) } else { 0 };
-            let memory = (memory, barrier, DeviceBuffer::new(&device, sums)?);
-            side.synchronize()?;
-            Ok((side, table, packets.transpose()?, memory, StreamOrder::new(&device)?))
-        };
-        // No rank sends before the packets of all ranks are marked as not arrived.
-        let (side, table, packets, (memory, barrier, sums), lane) = over.together("open experts", own())?;
-        let (id, slots) = (NEXT_ID.fetch_add(1, Ordering::Relaxed), ExpertSlots::new(config.in_flight));
-        let (lists, lane) = (Mutex::new(lists), Mutex::new(lane));
-        let inner = Inner {
-            id,
-            over,
-            config,
-            form,
-            determinism,
-            method,
-            reason,
-            lists,
-            table,
-            region,
-            packets,
-            memory,
-            barrier,
-            sums,
-            slots,
-            lane,
-            side,
-            meeting,
-        };
-        Ok(Self(Arc::new(inner)))
-    }
-
     /// Sends the rows of this rank's tokens to their experts, and receives the rows of this rank's experts. Enqueues and
     /// returns. All ranks call this in the same order. `rows` is `[tokens, hidden]`, or with [`Wire::Bytes`] the bytes of
     /// `tokens` rows.

@@ -2,6 +2,7 @@
 
 use super::call::EnqueuedCall;
 use super::history::{ENTRIES, History};
+use crate::error::Error;
 
 /// The result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +11,32 @@ pub(super) enum Compared {
     Equal(u64),
     /// Some of the first `common` calls differ.
     Unequal { common: u64, first: Option<CallDifference> },
+}
+
+impl Compared {
+    /// The error of ranks `against` and `rank`, if their calls are unequal.
+    pub(super) fn error(self, against: usize, rank: usize) -> Option<Error> {
+        let Self::Unequal { common, first } = self else { return None };
+        Some(match first {
+            Some(CallDifference { number, ours, theirs }) => Error::Mismatch {
+                what: format!("call {number}"),
+                against,
+                ours: ours.in_full(),
+                rank,
+                theirs: theirs.in_full(),
+            },
+            None => {
+                let unknown = || "unknown".to_owned();
+                Error::Mismatch {
+                    what: format!("one of the first {common} calls"),
+                    against,
+                    ours: unknown(),
+                    rank,
+                    theirs: unknown(),
+                }
+            }
+        })
+    }
 }
 
 /// The first call that differs, as far as the histories reach back.

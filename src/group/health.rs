@@ -1,11 +1,14 @@
-//! Translates the flags of control pages into the error that every later call returns.
+//! The liveness of the ranks, and the flags of control pages as the error that every later call returns.
 
-use std::sync::atomic::Ordering;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::compare::{CallDifference, Compared, compare};
+use once_cell::sync::OnceCell;
+
 use super::control_page::{Cause, Finding, Page, PageMapping, Stop, WayOut};
-use super::{EnqueuedCall, Health, ParallelGroup};
+use super::{Deadlines, ParallelGroup};
+use crate::device::Allocation;
 use crate::error::{Error, Operation, Result};
 use crate::kernel::args;
 use crate::variables::report_consequence;
@@ -13,6 +16,32 @@ use crate::variables::report_consequence;
 /// How long a rank that gave up waits for the report of the rank for which it waited. That rank may have begun its own
 /// wait later, by the scheduling delay of a busy processor.
 pub(crate) const REPORT: Duration = Duration::from_millis(250);
+
+/// The ranks' liveness and the group's failure.
+pub(super) struct Health {
+    pub(super) rank: usize,
+    /// Maps this rank's page for the device; dropped before the page is unmapped.
+    pub(super) _pinned: Allocation,
+    pub(super) pages: Vec<PageMapping>,
+    pub(super) failure: OnceCell<Error>,
+    pub(super) deadlines: Deadlines,
+    /// Whether kernels compare the calls of all ranks.
+    pub(super) check_calls: bool,
+    /// Whether this rank logs no warning about ranks for which it waits.
+    pub(super) silent: bool,
+    /// The folder of the record that a failure writes.
+    pub(super) dump_folder: Option<PathBuf>,
+    /// Bytes of each rank's heap.
+    pub(super) heap_bytes: u64,
+    /// Channels for signals of the program's kernels.
+    pub(super) heap_channels: u32,
+    /// For each rank, the number of first calls that were found to be equal to this rank's.
+    pub(super) equal: Vec<AtomicU64>,
+    /// Whether a rank has left regularly.
+    pub(super) departed: AtomicBool,
+    /// The parallel group that this group is, for messages.
+    pub(super) place: OnceCell<ParallelGroup>,
+}
 
 impl Health {
     pub(super) fn own(&self) -> &Page {
@@ -245,130 +274,6 @@ impl Health {
         least.filter(|least| enqueued(*least) < enqueued(rank)).unwrap_or(rank)
     }
 
-    /// The mismatch between two ranks, after rank `by` found a different call of rank `other`. If this rank has made
-    /// the call, at least one of the two differs from it.
-    pub(super) fn mismatch(&self, by: usize, other: usize) -> Error {
-        if let Some(error) = self.counts_mismatch(by).or_else(|| self.misrouting(by)).or_else(|| self.missent()) {
-            return error;
-        }
-        let found_by_kernel = self.pages.get(by).is_some_and(|page| page.finding() == Some(Finding::Different(other)));
-        if !found_by_kernel && let Some(error) = self.differing().or_else(|| self.differing_elsewhere(by, other)) {
-            return error;
-        }
-        // Every call is compared: its epoch is its number, unless the numbering of a rank is lost.
-        let number = self.pages.get(by).map_or(u64::MAX, |page| page.epoch.load(Ordering::Relaxed).into());
-        let counts = |page: &&Page| page.unnumbered.load(Ordering::Relaxed) == 0;
-        let call = |rank: usize| self.pages.get(rank).map(|page| &**page).filter(counts)?.history.get(number);
-        let words = |rank| call(rank).map_or_else(|| "unknown".to_owned(), |call| call.in_full());
-        let told = by != self.rank;
-        let (against, rank) = match call(self.rank) {
-            None if told => (by, other),
-            own if told && (other == self.rank || call(other) == own) => (self.rank, by),
-            _ => (self.rank, other),
-        };
-        let [bytes, descriptor] = [0, 1].map(|word: usize| self.own().theirs[word].load(Ordering::Relaxed));
-        let theirs = match (told, call(rank)) {
-            (true, _) => words(rank),
-            (false, noted) => {
-                let seen = EnqueuedCall::of_kernel(bytes, descriptor);
-                noted.filter(|noted| noted.compares_as(&seen)).unwrap_or(seen).in_full()
-            }
-        };
-        let ours = words(against);
-        Error::Mismatch { what: "the call".to_owned(), against, ours, rank, theirs }
-    }
-
-    /// The error after rank `by` found that a sender's count differs from the receiver's, or that a receiver's memory
-    /// is not addressable. All ranks get the same text. `kernels/exchange/counts.cuh` defines the packing, which
-    /// `kernels/exchange/pairs.cuh` uses too.
-    fn counts_mismatch(&self, by: usize) -> Option<Error> {
-        const BY_SENDS: u64 = 1 << 63;
-        let page = self.pages.get(by)?;
-        let code = page.code.load(Ordering::Acquire);
-        let of_counts = [args::kOpCounts, args::kOpPairs].contains(&page.op.load(Ordering::Relaxed));
-        if code != args::kStatusMismatch || !of_counts {
-            return None;
-        }
-        let peer = page.peer.load(Ordering::Relaxed) as usize;
-        let [sent, expected] = [0, 1].map(|word: usize| page.theirs[word].load(Ordering::Relaxed));
-        if expected == args::kNotReached {
-            return Some(Error::unsupported(
-                format!("a direct exchange into memory of rank {peer}"),
-                "it is plain or adopted: if ranks know only their own counts, they can write only into symmetric memory",
-            ));
-        }
-        let (sender, receiver) = if expected & BY_SENDS == 0 { (peer, by) } else { (by, peer) };
-        Some(Error::Mismatch {
-            what: format!("how much rank {sender} sends rank {receiver}"),
-            against: sender,
-            ours: format!("{sent} bytes"),
-            rank: receiver,
-            theirs: format!("{} bytes", expected & !BY_SENDS),
-        })
-    }
-
-    /// The error after the receiver of a message between two ranks found that the sender's length differs. The sender
-    /// may have finished already.
-    fn missent(&self) -> Option<Error> {
-        let of_pairs = |page: &PageMapping| page.op.load(Ordering::Relaxed) == args::kOpPairs;
-        let found = |page: &PageMapping| matches!(page.finding(), Some(Finding::Different(_))) && of_pairs(page);
-        self.pages.iter().position(found).and_then(|by| self.counts_mismatch(by))
-    }
-
-    /// The error after rank `by` found tokens that no rank can accept. All ranks get the same text.
-    fn misrouting(&self, by: usize) -> Option<Error> {
-        let page = self.pages.get(by)?;
-        let code = page.code.load(Ordering::Acquire);
-        let rank = page.peer.load(Ordering::Relaxed) as usize;
-        let [first, second] = [0, 1].map(|word: usize| page.theirs[word].load(Ordering::Relaxed));
-        match code {
-            args::kStatusRouting => {
-                let (token, experts) = (first as u32 as usize, (first >> 32) as usize);
-                Some(Error::Routing { rank, token, expert: second as i64, experts })
-            }
-            args::kStatusCapacity if second & args::kTokensAsked != 0 => {
-                let ids = (second & !args::kTokensAsked) as usize;
-                Some(Error::Tokens { rank, tokens: first as usize, ids })
-            }
-            args::kStatusCapacity => Some(Error::Capacity { rank, rows: first as usize, capacity: second as usize }),
-            _ => None,
-        }
-    }
-
-    /// The error after a kernel of the program tried to access memory outside the heap.
-    fn outside_heap(&self, page: &Page) -> Error {
-        let [offset, bytes] = [0, 1].map(|word: usize| page.theirs[word].load(Ordering::Relaxed));
-        if bytes == args::kNoChannel {
-            let limit = format!("there are {} (heap_channels)", self.heap_channels);
-            return Error::invalid("the channel of a kernel's signal", offset, limit);
-        }
-        let rank = page.peer.load(Ordering::Relaxed);
-        let what = format!("{bytes} bytes, {} from the beginning of the heap of rank {rank}", offset as i64);
-        let limit = format!("the heaps of {} ranks have {} bytes each", self.pages.len(), self.heap_bytes);
-        Error::invalid("what a kernel accesses", what, limit)
-    }
-
-    /// The mismatch between this rank's calls and those of the first rank that differs, if any. Compares the calls
-    /// since the last comparison.
-    fn differing(&self) -> Option<Error> {
-        (0..self.pages.len()).filter(|rank| *rank != self.rank).find_map(|rank| {
-            let equal = &self.equal[rank];
-            match compare(&self.own().history, &self.pages[rank].history, equal.load(Ordering::Relaxed)) {
-                Compared::Equal(calls) => {
-                    equal.fetch_max(calls, Ordering::Relaxed);
-                    None
-                }
-                unequal => differ(self.rank, rank, unequal),
-            }
-        })
-    }
-
-    /// The mismatch that rank `by` found between its calls and those of `other`.
-    fn differing_elsewhere(&self, by: usize, other: usize) -> Option<Error> {
-        let (ours, theirs) = (self.pages.get(by)?, self.pages.get(other)?);
-        differ(by, other, compare(&ours.history, &theirs.history, 0))
-    }
-
     /// Details about the end of a rank that is gone, for the end of a message.
     fn end_of(&self, rank: usize) -> String {
         let progress = self.progress_of(rank);
@@ -418,30 +323,6 @@ impl Health {
         };
         self.stop_all(Stop { cause, by: self.rank, culprit });
     }
-}
-
-/// The error of two ranks with unequal calls.
-fn differ(against: usize, rank: usize, compared: Compared) -> Option<Error> {
-    let Compared::Unequal { common, first } = compared else { return None };
-    Some(match first {
-        Some(CallDifference { number, ours, theirs }) => Error::Mismatch {
-            what: format!("call {number}"),
-            against,
-            ours: ours.in_full(),
-            rank,
-            theirs: theirs.in_full(),
-        },
-        None => {
-            let unknown = || "unknown".to_owned();
-            Error::Mismatch {
-                what: format!("one of the first {common} calls"),
-                against,
-                ours: unknown(),
-                rank,
-                theirs: unknown(),
-            }
-        }
-    })
 }
 
 /// The operation in which the kernel of a page gave up.

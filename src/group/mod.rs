@@ -7,6 +7,8 @@ mod compare;
 mod config;
 mod control_page;
 mod determinism;
+mod exchange;
+mod findings;
 mod health;
 mod history;
 mod hold;
@@ -26,26 +28,25 @@ mod timeline;
 mod tuning;
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use once_cell::sync::OnceCell;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::bootstrap::mesh::Mesh;
 use crate::bootstrap::monitor::Monitor;
 use crate::bootstrap::{Bootstrap, until};
-use crate::device::{Allocation, Device};
-use crate::error::{Error, HOST_CALL, Operation, Result, group_of_world};
+use crate::device::Device;
+use crate::error::{Error, Operation, Result, group_of_world};
 
 pub(crate) use call::{BY_NCCL, CODEC_SHIFT, EnqueuedCall, FUSED, Places};
 pub(crate) use capabilities::Capabilities;
 pub use config::{Config, Deadlines};
-use control_page::{Cause, PageMapping, Stop, WayOut};
+use control_page::{Cause, Stop, WayOut};
 pub(crate) use control_page::{Finding, PAGE_NAME};
 pub use determinism::Determinism;
+use health::Health;
 pub(crate) use health::REPORT;
 pub use living::dump_all;
 pub use multicast::Multicast;
@@ -103,32 +104,6 @@ struct Inner {
 #[must_use = "dropped, the group may close before the call is enqueued"]
 pub(crate) struct Entered<'a>(#[expect(dead_code, reason = "held")] RwLockReadGuard<'a, bool>);
 
-/// The ranks' liveness and the group's failure.
-struct Health {
-    rank: usize,
-    /// Maps this rank's page for the device; dropped before the page is unmapped.
-    _pinned: Allocation,
-    pages: Vec<PageMapping>,
-    failure: OnceCell<Error>,
-    deadlines: Deadlines,
-    /// Whether kernels compare the calls of all ranks.
-    check_calls: bool,
-    /// Whether this rank logs no warning about ranks for which it waits.
-    silent: bool,
-    /// The folder of the record that a failure writes.
-    dump_folder: Option<PathBuf>,
-    /// Bytes of each rank's heap.
-    heap_bytes: u64,
-    /// Channels for signals of the program's kernels.
-    heap_channels: u32,
-    /// For each rank, the number of first calls that were found to be equal to this rank's.
-    equal: Vec<AtomicU64>,
-    /// Whether a rank has left regularly.
-    departed: AtomicBool,
-    /// The parallel group that this group is, for messages.
-    place: OnceCell<ParallelGroup>,
-}
-
 /// Source of group numbers that are unique in this process.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
@@ -151,36 +126,6 @@ impl Group {
     /// The settings all ranks agreed on.
     pub fn config(&self) -> &Config {
         &self.0.config
-    }
-
-    /// Blocks until every rank has called it. Does not wait for work on streams.
-    ///
-    /// # Errors
-    /// The group's error; [`Error::Timeout`] after `deadlines.open`; [`Error::Mismatch`] with both names if a rank
-    /// makes another host-side collective call.
-    pub fn barrier(&self) -> Result<()> {
-        self.all_gather_for("barrier", &[]).map(drop)
-    }
-
-    /// Gathers `bytes` from every rank, in rank order; lengths may differ. Collective; blocks.
-    ///
-    /// # Errors
-    /// The group's error; [`Error::Timeout`] after `deadlines.open`.
-    pub fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.all_gather_for("gather bytes", bytes)
-    }
-
-    /// Gathers `bytes` from every rank for the collective call named `call`.
-    pub(crate) fn all_gather_for(&self, call: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.all_gather_by(until(self.0.config.deadlines.open), call, bytes)
-    }
-
-    /// As [`all_gather_for`](Self::all_gather_for), with a deadline before that of the group.
-    pub(crate) fn all_gather_by(&self, earlier: Instant, call: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.exchange(|mesh, deadline| {
-            mesh.announce(call);
-            mesh.all_gather(bytes, deadline.min(earlier))
-        })
     }
 
     /// Stops the group on every rank. Waits on all devices give up within milliseconds, and every later call fails with
@@ -306,63 +251,6 @@ impl Group {
 
     pub(crate) fn id(&self) -> u64 {
         self.0.id
-    }
-
-    /// Runs a host-side collective exchange. Its failure becomes the group's failure, and a failure of the group ends
-    /// it.
-    #[doc(hidden)]
-    pub fn exchange<T>(&self, run: impl FnOnce(&mut Mesh, Instant) -> Result<T>) -> Result<T> {
-        self.check()?;
-        self.exchange_heeding(run)
-    }
-
-    fn exchange_heeding<T>(&self, run: impl FnOnce(&mut Mesh, Instant) -> Result<T>) -> Result<T> {
-        let health = self.0.health.clone();
-        self.exchange_unchecked(|mesh, deadline| {
-            mesh.heed(Some(Box::new(move || health.check())));
-            let result = run(mesh, deadline);
-            mesh.heed(None);
-            result.map_err(|error| self.reason_of(error, !mesh.has_failed()))
-        })
-    }
-
-    /// The reason why an exchange failed with `error`. A rank that received the group's failure passes it on as its own
-    /// error, or has already left. The group's failure is more precise: it has the operation, and the rank that found
-    /// it. If the ranks `agreed` in an exchange that succeeded, the result is not a consequence of a lost or late rank.
-    fn reason_of(&self, error: Error, agreed: bool) -> Error {
-        match (&error, self.0.health.check()) {
-            (Error::Peer { .. }, Err(Error::PeerLost { .. } | Error::Timeout { .. })) if agreed => error,
-            // A notice that a peer passed on has the rank that waited; the group's failure has the rank for which it
-            // waited.
-            (
-                Error::Peer { .. } | Error::PeerLost { .. } | Error::Timeout { .. } | Error::Aborted { .. },
-                Err(failure),
-            ) => failure,
-            _ => error,
-        }
-    }
-
-    /// Runs a host-side collective exchange while the group closes, without the check that it is open.
-    pub(crate) fn exchange_unchecked<T>(&self, run: impl FnOnce(&mut Mesh, Instant) -> Result<T>) -> Result<T> {
-        let deadline = until(self.0.config.deadlines.open);
-        let result = run(&mut self.0.mesh.lock(), deadline);
-        let health = &self.0.health;
-        let failed = |error| match error {
-            Error::PeerLost { rank, .. } if health.pages.get(rank).is_some_and(|page| page.has_left()) => {
-                health.fail(health.gone(rank))
-            }
-            Error::PeerLost { .. } | Error::Bootstrap { .. } => {
-                health.fail(error.clone());
-                error
-            }
-            Error::Timeout { .. } => health.late_in_exchange(error),
-            Error::Mismatch { ref what, .. } if what.starts_with(HOST_CALL) => {
-                health.fail(error.clone());
-                error
-            }
-            error => error,
-        };
-        result.map_err(|error| health.placed(failed(error)))
     }
 
     /// The fault that kernels of this rank found, unless another rank had stopped them.

@@ -3,7 +3,7 @@
 use super::grid::GridSizes;
 use super::mode::MixedMode::{self, OneCollective, OneShot, TwoCollectives, TwoShot, TwoShotAcross};
 use super::mode::MixedOperation;
-use super::steps;
+use super::plan;
 use crate::choice::{Range, Ranges};
 use crate::device::DeviceKind;
 use crate::error::Result;
@@ -45,9 +45,9 @@ impl ModeChoices {
     /// [`crate::Error::InvalidArgument`] where the tuning names a mode that does not exist.
     pub(super) fn new(sizes: GridSizes, kind: DeviceKind, tuning: Option<&Tuning>) -> Result<Self> {
         let tuning = tuning.filter(|tuning| tuning.serves(kind));
-        let modes = MixedOperation::ALL.map(|operation| steps::modes(&sizes, operation, MAX_WORLD_SIZE)).to_vec();
+        let modes = MixedOperation::ALL.map(|operation| plan::modes(&sizes, operation, MAX_WORLD_SIZE)).to_vec();
         let once = MixedOperation::ALL.into_iter().zip(&modes).map(|(operation, modes)| {
-            let roundings = |mode: MixedMode| steps::plan(&sizes, operation, mode, 1).roundings();
+            let roundings = |mode: MixedMode| plan::plan(&sizes, operation, mode, 1).roundings();
             modes.iter().copied().filter(|mode| !operation.reduces() || roundings(*mode) <= 1).collect()
         });
         let once = once.collect();

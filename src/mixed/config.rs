@@ -6,7 +6,8 @@ use super::choice::{Ask, ModeChoices};
 use super::grid::{Grid, GridSizes};
 use super::mode::{self, MixedMode, MixedOperation};
 use super::places::{first_alike, work_bytes};
-use super::steps::{self, GridStep};
+use super::plan;
+use super::steps::GridStep;
 use crate::choice::Ranges;
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
@@ -71,7 +72,7 @@ impl MixedConfig {
             }
             mode => mode,
         };
-        let plan = steps::plan(&sizes, operation, mode, self.most_bytes / Dtype::F32.bytes());
+        let plan = plan::plan(&sizes, operation, mode, self.most_bytes / Dtype::F32.bytes());
         Ok(plan.steps.iter().map(GridStep::to_string).collect())
     }
 

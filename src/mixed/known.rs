@@ -2,7 +2,7 @@
 
 use super::mode::{MixedMode, MixedOperation};
 use super::parts::DataRows;
-use super::steps::GridPlan;
+use super::plan::GridPlan;
 use crate::error::Result;
 
 /// The properties, other than the grid and the operation, on which plans depend.

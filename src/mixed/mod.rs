@@ -14,6 +14,7 @@ mod known;
 mod mode;
 mod parts;
 mod places;
+mod plan;
 mod steps;
 
 use std::fmt;
@@ -209,7 +210,7 @@ impl Mixed {
             MixedMode::Auto => self.select(operation, Dtype::F32, true, self.most_bytes as u64)?,
             mode => mode,
         };
-        let plan = steps::plan(&self.sizes, operation, mode, self.most_bytes / Dtype::F32.bytes());
+        let plan = plan::plan(&self.sizes, operation, mode, self.most_bytes / Dtype::F32.bytes());
         Ok(plan.steps.iter().map(GridStep::to_string).collect())
     }
 

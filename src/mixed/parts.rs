@@ -3,7 +3,8 @@
 
 use super::grid::GridSizes;
 use super::mode::{MixedMode, MixedOperation};
-use super::steps::{ALIGN, ElementRange, GridPlan, Planner, Space, plan};
+use super::plan::{ALIGN, GridPlan, Planner, plan};
+use super::steps::{ElementRange, Space};
 
 /// The elements of `x`, or of the slice, of each data rank in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 use super::grid::{GridPart, GridSizes, Position};
 use super::mode::{MixedMode, MixedOperation};
 use super::parts::{DataRows, plan_part};
-use super::steps::{self, GridStep};
+use super::plan;
+use super::steps::GridStep;
 
 /// The position of every rank of the world.
 pub(super) fn positions(sizes: &GridSizes, hosts: &[Vec<usize>], ranks: &[usize]) -> Vec<Position> {
@@ -30,7 +31,7 @@ pub(super) fn first_alike(sizes: &GridSizes, operation: MixedOperation, mode: Mi
     // Replaces a group by the first group with the same ranks.
     let first = |part: GridPart| layouts.iter().position(|layout| *layout == layouts[part as usize]);
     let steps = |mode, count| {
-        let steps = steps::plan(sizes, operation, mode, count).steps.into_iter();
+        let steps = plan::plan(sizes, operation, mode, count).steps.into_iter();
         let named = |step| match step {
             GridStep::Collective { kind, part, from, into, rows } => {
                 (first(part), Some((kind, from, into, rows)), None)
@@ -70,13 +71,13 @@ pub(super) fn work_bytes(sizes: &GridSizes, most_bytes: usize) -> usize {
         for bytes in [1, 2, 4, 8] {
             for count in counts(bytes) {
                 for mode in MixedMode::ALL.into_iter().filter(|mode| mode.is_on(sizes, operation)) {
-                    most = most.max(steps::plan(sizes, operation, mode, count).work * bytes);
-                    let short = count.min(steps::ALIGN);
+                    most = most.max(plan::plan(sizes, operation, mode, count).work * bytes);
+                    let short = count.min(plan::ALIGN);
                     for len in [short, short.saturating_sub(1)] {
                         most = most.max(staged_work(sizes, operation, mode, len) * bytes);
                     }
                 }
-                let staged = |blocks: usize| (blocks * count).next_multiple_of(steps::ALIGN);
+                let staged = |blocks: usize| (blocks * count).next_multiple_of(plan::ALIGN);
                 let (input, output) = operation.elems(sizes, 1);
                 most = most.max(if sizes.data() > 1 { (staged(input) + staged(output)) * bytes } else { 0 });
             }

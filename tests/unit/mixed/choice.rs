@@ -47,7 +47,7 @@ fn the_choice_is_a_mode_that_the_grid_has() {
                     let none = once && sizes.world() > MAX_WORLD_SIZE;
                     let has = table.modes(operation).contains(&mode);
                     assert!(has || none && mode == OneCollective, "{operation} of {bytes} on {sizes:?}");
-                    let exact = steps::plan(&sizes, operation, mode, 5).roundings() <= 1;
+                    let exact = plan::plan(&sizes, operation, mode, 5).roundings() <= 1;
                     assert!(!once || exact, "{operation} of {bytes} on {sizes:?} by {mode} rounds more than once");
                     choices += 1;
                 }
