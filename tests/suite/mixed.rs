@@ -14,7 +14,7 @@ use crate::support::data::{Random, Sample, mix};
 #[cfg(feature = "gloo")]
 use crate::support::device::is_host;
 use crate::support::device::{device, kind};
-use crate::support::extent::full;
+use crate::support::extent::{cases_of, full};
 use crate::support::world::meet;
 
 /// Ranks on named hosts: rank `r` is on host `hosts[r]`.

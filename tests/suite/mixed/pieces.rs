@@ -9,9 +9,9 @@ const CANARY: u8 = 0xA5;
 const CANARY_BYTES: usize = 64 << 10;
 
 /// Elements around the places where pieces are cut, up to twice the elements of one piece.
-fn lens(most_elems: usize) -> impl Iterator<Item = usize> {
+fn lens(most_elems: usize) -> Vec<usize> {
     let cuts = (0..=2 * most_elems + 128).step_by(128).skip(1);
-    cuts.flat_map(|cut| cut - 1..=cut + 1)
+    cuts.flat_map(|cut| cut - 1..=cut + 1).collect()
 }
 
 /// Rows of data ranks: equal numbers, and unequal numbers whose last pieces are staged.
@@ -27,12 +27,12 @@ fn rows(mixed: &Mixed, len: usize) -> Vec<Vec<usize>> {
 fn check_type<T: Sample>(
     (mixed, group): (&Mixed, &Coordinator),
     at: (&[usize; 4], &[usize]),
-    most_elems: usize,
+    lens: &[usize],
     untouched: &dyn Fn(&str),
 ) {
     for operation in mixed.operations() {
         for mode in mixed.modes(operation).into_iter().chain([MixedMode::Auto]) {
-            for len in lens(most_elems) {
+            for len in lens.iter().copied() {
                 for rows in rows(mixed, len) {
                     let case = Case { operation, mode, rows: &rows, reduction: Reduction::Sum, memory: Memory::Plain };
                     case.check::<T>(mixed, group, at, mix(len as u64));
@@ -68,11 +68,13 @@ fn run_pieces(sizes: [usize; 4], hosts: &[usize], most_bytes: usize) {
             group.barrier().unwrap();
         };
         let over = (&mixed, &group);
-        check_type::<f32>(over, (&sizes, hosts), most_bytes / 4, &untouched);
-        if full() {
-            check_type::<u8>(over, (&sizes, hosts), most_bytes, &untouched);
-            check_type::<bf16>(over, (&sizes, hosts), most_bytes / 2, &untouched);
-        }
+        let lens = |number, bytes| {
+            let all = lens(most_bytes / bytes);
+            if all.len() > 16 { cases_of(hosts.len(), number, all) } else { all }
+        };
+        check_type::<f32>(over, (&sizes, hosts), &lens(0, 4), &untouched);
+        check_type::<u8>(over, (&sizes, hosts), &lens(1, 1), &untouched);
+        check_type::<bf16>(over, (&sizes, hosts), &lens(2, 2), &untouched);
         mixed.close().unwrap();
         drop((before, behind));
         group.close().unwrap();
