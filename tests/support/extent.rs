@@ -9,7 +9,7 @@ pub fn full() -> bool {
 
 /// A world runs one case of this many. Without [`full`], worlds of up to 4 ranks run an eighth of the cases, of up to 8 a
 /// sixteenth, and larger worlds a thirty-second part: ranks that share few cores wait for each other. A full run on the CPU
-/// runs a half, a quarter and an eighth of them, and on GPUs every case.
+/// runs a quarter, an eighth and a sixteenth of them, and on GPUs every case.
 pub fn one_in(world: usize) -> usize {
     let share = match world {
         ..=4 => 8,
@@ -18,12 +18,12 @@ pub fn one_in(world: usize) -> usize {
     };
     match (full(), is_host()) {
         (true, false) => 1,
-        (true, true) => share / 4,
+        (true, true) => share / 2,
         (false, _) => share,
     }
 }
 
-/// The number of the sample that a run takes of all cases: the value of `SYMMETRA_TEST_SAMPLE`, else 0. Eight successive
+/// The number of the sample that a run takes of all cases: the value of `SYMMETRA_TEST_SAMPLE`, else 0. Sixteen successive
 /// numbers of full runs cover every case.
 fn sample() -> usize {
     std::env::var("SYMMETRA_TEST_SAMPLE").map_or(0, |sample| sample.parse().unwrap())
