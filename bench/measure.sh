@@ -18,7 +18,7 @@ export NCCL_NVLS_ENABLE=0 SYMMETRA_MULTICAST=0
 
 nccl=(--against nccl) windows=(--against nccl,nccl-symmetric)
 collectives=(--max-bytes 256MiB) codecs=(--min-bytes 1MiB --max-bytes 64MiB) norms=(--tokens 1,4,16,64,256,1024)
-experts=() products=() tuning=(--hidden 8192 --experts deepseek --max-bytes 64MiB)
+experts=(--phase both) products=() tuning=(--hidden 8192 --experts deepseek --max-bytes 64MiB)
 if [ "$device" = host ]; then
   nccl=() windows=()
   collectives=(--max-bytes 16KiB) codecs=(--min-bytes 16KiB --max-bytes 16KiB) norms=(--tokens 1,4 --hidden 256)
@@ -51,13 +51,15 @@ done
 race codecs 40 all-reduce --with fp8,int8,int6,int4 "${codecs[@]}"
 race norms 60 all-reduce-norm --algorithm auto,apart "${nccl[@]}" "${norms[@]}"
 race norms-fp8 60 all-reduce-norm --algorithm auto,apart --quantise per-token-e4m3 "${norms[@]}"
-race experts 60 moe --phase both "${nccl[@]}" "${experts[@]}"
+race experts 60 moe "${nccl[@]}" "${experts[@]}"
 for collective in all-gather reduce-scatter all-reduce; do
   race "matmul-$collective" 60 matmul --collective "$collective" "${nccl[@]}" "${products[@]}"
 done
 # The tensor groups of 2 ranks, and those of half of the ranks.
 for tp in $(printf '%s\n' 2 $((world / 2)) | sort -un | grep -v '^1$'); do
-  for operation in all-reduce-all-gather reduce-scatter-all-reduce; do
+  operations=(all-reduce-all-gather reduce-scatter-all-reduce)
+  if [ "$tp" -eq "$world" ]; then operations=(all-reduce); fi
+  for operation in "${operations[@]}"; do
     run "mixed-$operation-tp$tp" 60 "$programs/symmetra" mixed "$operation" --device "$device" --ranks "$world" --local-tp "$tp" \
       --local-dp $((world / tp)) --graph --json "${nccl[@]}" --max-bytes 16MiB
   done
@@ -73,8 +75,9 @@ for path in sorted(folder.glob("*.json")):
     if "ratio" not in names:
         continue
     ratios = [(row[names.index("ratio")], row) for row in table["rows"]]
-    slower = [(ratio, row) for ratio, row in ratios if isinstance(ratio, (int, float)) and ratio < 1]
-    print(f"{path.stem}: {len(ratios)} rows, slower than the best peer: {len(slower)}")
+    ratios = [(ratio, row) for ratio, row in ratios if ratio is not None]
+    slower = [(ratio, row) for ratio, row in ratios if ratio < 1]
+    print(f"{path.stem}: {len(ratios)} rows beside peers, {len(slower)} slower than the best of them")
     for ratio, row in slower:
         print(f"  {ratio:.2f}  " + ", ".join(f"{name} {cell}" for name, cell in zip(names, row) if name != "ratio"))
 PY
