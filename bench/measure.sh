@@ -18,7 +18,7 @@ export NCCL_NVLS_ENABLE=0 SYMMETRA_MULTICAST=0
 
 nccl=(--against nccl) windows=(--against nccl,nccl-symmetric)
 collectives=(--max-bytes 256MiB) codecs=(--min-bytes 1MiB --max-bytes 64MiB) norms=(--tokens 1,4,16,64,256,1024)
-experts=(--phase both) products=() tuning=(--hidden 8192 --experts deepseek --max-bytes 64MiB)
+experts=(--phase both) products=(--tokens 128,2048 --way auto,sequence) tuning=(--hidden 8192 --experts deepseek --max-bytes 64MiB)
 if [ "$device" = host ]; then
   nccl=() windows=()
   collectives=(--max-bytes 16KiB) codecs=(--min-bytes 16KiB --max-bytes 16KiB) norms=(--tokens 1,4 --hidden 256)
