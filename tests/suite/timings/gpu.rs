@@ -89,7 +89,7 @@ fn the_calls_of_a_graph_take_the_time_of_the_graph() {
     }
     // The workspaces of other tests are small, and divide a call into launches.
     let mut config = Config::default();
-    config.timing = true;
+    (config.timing, config.heap_bytes) = (true, 128 << 20);
     threads(2, &config, |rank| {
         let (communicator, stream) = (&rank.communicator, &rank.stream);
         for bytes in [16 << 10, 256 << 10, 4 << 20, 64 << 20] {
