@@ -16,9 +16,8 @@ fn declared() -> Signatures {
     let list = text.split("\nsymbols! {\n").nth(1).unwrap().split("\n}\n").next().unwrap();
     let functions = list.lines().filter_map(|line| line.trim().strip_suffix(';')?.split_once(": fn"));
     let signature = |signature: &str| {
-        let signature =
-            signature.replace("UniqueId", "nvshmemx_uniqueid_t").replace("InitAttr", "nvshmemx_init_attr_t");
-        signature.replace(' ', "")
+        let structures = [("ShmemUniqueId", "nvshmemx_uniqueid_t"), ("InitAttr", "nvshmemx_init_attr_t")];
+        structures.iter().fold(signature.replace(' ', ""), |signature, (ours, theirs)| signature.replace(ours, theirs))
     };
     functions.map(|(name, types)| (name.to_owned(), signature(types))).collect()
 }
