@@ -13,9 +13,12 @@ pub fn archive() -> PathBuf {
         ("gloo", cfg!(feature = "gloo")),
         ("hip", cfg!(feature = "hip")),
         ("hip-sys", cfg!(feature = "hip-sys")),
+        ("metrics", cfg!(feature = "metrics")),
         ("multicast", cfg!(feature = "multicast")),
         ("nccl", cfg!(feature = "nccl")),
         ("nvshmem", cfg!(feature = "nvshmem")),
+        ("nvtx", cfg!(feature = "nvtx")),
+        ("timing", cfg!(feature = "timing")),
     ];
     let features: Vec<&str> = all.into_iter().filter_map(|(name, on)| on.then_some(name)).collect();
     let fits = |path: &PathBuf| {
