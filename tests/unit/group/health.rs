@@ -3,7 +3,7 @@
 use super::*;
 use crate::bootstrap::{Bootstrap, Threads};
 use crate::device::Device;
-use crate::group::{Config, Group};
+use crate::group::{Config, EnqueuedCall, Group};
 use crate::types::{Dtype, Reduction};
 
 fn threads(world_size: usize, rank: impl Fn(Threads) -> Result<()> + Sync) -> Vec<Result<()>> {
