@@ -23,7 +23,7 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 impl ProcessGroup {
     /// Opens experts on the ranks of this group, over any backend. If symmetra kernels serve the group, the region is a part of
-    /// the symmetric heap, whose size [`expert_bytes`] computes. Collective; blocks.
+    /// the symmetric heap, whose size [`expert_bytes`](super::expert_bytes) computes. Collective; blocks.
     ///
     /// # Errors
     /// [`Error::Mismatch`] on every rank if settings differ; [`Error::InvalidArgument`] for a setting outside its limits;
