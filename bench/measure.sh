@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All races of one world beside NCCL, in at most 8 minutes of the machine:
+# All races of one world against NCCL, in at most 8 minutes of the machine:
 #   measure.sh WORLD FOLDER
 # FOLDER gets about.json (build, devices, driver), a file of results for each race (docs/design/method.md describes the form),
 # tuning.json and logs. Standard output has a line for each race, the rows in which symmetra is slower than the best peer, and
@@ -77,7 +77,7 @@ for path in sorted(folder.glob("*.json")):
     ratios = [(row[names.index("ratio")], row) for row in table["rows"]]
     ratios = [(ratio, row) for ratio, row in ratios if ratio is not None]
     slower = [(ratio, row) for ratio, row in ratios if ratio < 1]
-    print(f"{path.stem}: {len(ratios)} rows beside peers, {len(slower)} slower than the best of them")
+    print(f"{path.stem}: {len(ratios)} rows with peers, {len(slower)} slower than the best of them")
     for ratio, row in slower:
         print(f"  {ratio:.2f}  " + ", ".join(f"{name} {cell}" for name, cell in zip(names, row) if name != "ratio"))
 PY

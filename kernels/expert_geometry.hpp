@@ -1,4 +1,4 @@
-// What kernels of experts rely on: the format and the places of rows, the packets, and block-shared memory. A part of geometry.hpp.
+// The conditions of experts' kernels: format and places of rows, packets, and block-shared memory. A part of geometry.hpp.
 #pragma once
 #include "kernels/args.hpp"
 

@@ -1,4 +1,4 @@
-//! What kernels and comparisons of calls have found, as errors: unequal calls, counts and routings, and memory outside the heap.
+//! The findings of kernels and of comparisons of calls, as errors: unequal calls, counts and routings, and memory outside the heap.
 
 use std::sync::atomic::Ordering;
 
