@@ -55,8 +55,8 @@ impl<'op> Scale<'op> {
 }
 
 impl Scale<'_> {
-    /// Refuses rows outside the operands, and rows that overlap.
-    fn check(&self) -> Result<()> {
+    /// The packets of a row. Refuses rows outside the operands, and rows that overlap.
+    fn check(&self) -> Result<u64> {
         let dtype = self.input.dtype();
         let Self { rows, row_elems, .. } = *self;
         if rows > MAX_WORLD_SIZE {
@@ -67,10 +67,10 @@ impl Scale<'_> {
         }
         let packets =
             (row_elems as u64).checked_mul(dtype.bytes() as u64).map(|bytes| bytes.div_ceil(PACKET_BYTES as u64));
-        if packets.is_none_or(|packets| packets >= MOST_PACKETS) {
+        let packets = packets.filter(|packets| *packets < MOST_PACKETS).ok_or_else(|| {
             let limit = format!("a row has less than {} bytes", MOST_PACKETS * PACKET_BYTES as u64);
-            return Err(Error::invalid("the elements of a row", row_elems, limit));
-        }
+            Error::invalid("the elements of a row", row_elems, limit)
+        })?;
         for (operand, pitch) in [(&self.input, self.input_pitch), (&self.output, self.output_pitch)] {
             let last = pitch.checked_mul(rows.saturating_sub(1));
             let end = last.and_then(|last| last.checked_add(row_elems));
@@ -84,7 +84,7 @@ impl Scale<'_> {
                 let value = format!("{} elements of {}", factor.len(), factor.dtype());
                 Err(Error::invalid("the factor", value, format!("it must be 1 element of {dtype}")))
             }
-            _ => Ok(()),
+            _ => Ok(packets),
         }
     }
 }
@@ -101,7 +101,7 @@ impl Communicator {
     pub fn scale<'op>(&self, scale: &Scale<'op>, queue: impl Queue<'op>) -> Result<()> {
         let (inner, queue) = (&self.0, Target::of(&queue));
         let _entered = inner.group.enter()?;
-        scale.check()?;
+        let packets = scale.check()?;
         let (input, output) = (scale.input.view(), scale.output.view());
         output.check_writable("the output")?;
         inner.check_device("input", input.device)?;
@@ -129,7 +129,6 @@ impl Communicator {
             rows: scale.rows as u32,
             dtype: scale.input.dtype() as u32,
         };
-        let packets = ((scale.row_elems * scale.input.dtype().bytes()) as u64).div_ceil(PACKET_BYTES as u64);
         let geometry = geometry::scale(limits_of(&inner.group), packets);
         let mut turn = Turn::begin(inner, "a scale", queue)?;
         turn.order()?;
