@@ -33,7 +33,8 @@ use verdict::LaunchVerdict;
 /// of the first rank (128 + the signal that killed it) is the launcher's.
 ///
 /// A rank whose library saw another rank fail did not fail first: the launcher gives the others 2 seconds to end by
-/// themselves.
+/// themselves. Where SYMMETRA_DUMP names a folder for records of calls, the others have 1 second to write their records
+/// before SIGTERM.
 ///
 /// SIGINT, SIGTERM and SIGHUP are forwarded, unless this command was started to ignore them, as by nohup. Ranks that
 /// have not ended after the grace period get SIGTERM after a SIGINT, and SIGKILL after a SIGTERM. A second SIGINT kills
@@ -82,6 +83,8 @@ enum LaunchEvent {
 
 /// How long ranks have to end by themselves while every rank that failed did so because another rank failed.
 const DOUBT: Duration = Duration::from_secs(2);
+/// How long ranks have to write the records of their calls after a rank failed.
+const RECORDS: Duration = Duration::from_secs(1);
 /// Signals that come within this time are one: some programs signal a process and then its group.
 const ONCE: Duration = Duration::from_millis(100);
 /// How long an output may be silent once all ranks have ended: children of ranks may hold the pipe.
@@ -138,7 +141,9 @@ struct RunningRanks {
     verdict: LaunchVerdict,
     /// The next signal for the ranks, and when to send it.
     next: Option<(Signal, Instant)>,
-    /// Whether the next signal waits for the rank that failed first.
+    /// Whether the library of the ranks writes records of calls after a failure.
+    records: bool,
+    /// Whether the next signal only waits for the rank that failed first, or for records.
     in_doubt: bool,
     /// When the first SIGINT came.
     interrupted: Option<Instant>,
@@ -158,6 +163,7 @@ impl RunningRanks {
             reports: Reports::new(args.ranks as usize),
             verdict: LaunchVerdict::default(),
             next: None,
+            records: std::env::var_os("SYMMETRA_DUMP").is_some_and(|folder| !folder.is_empty()),
             in_doubt: false,
             interrupted: None,
             failure: None,
@@ -261,10 +267,16 @@ impl RunningRanks {
             if self.children.iter().any(Option::is_some) {
                 self.passed(output::note(format_args!("{words}; the other ranks go on")));
             }
-        } else if self.verdict.has_cause() {
-            self.stop();
-        } else if self.next.is_none() {
-            (self.next, self.in_doubt) = (Some((Signal::TERM, Instant::now() + DOUBT)), true);
+            return;
+        }
+        let patience = match (self.verdict.has_cause(), self.records) {
+            (true, false) => return self.stop(),
+            (true, true) => RECORDS,
+            (false, _) => DOUBT,
+        };
+        let due = Instant::now() + patience;
+        if self.next.is_none_or(|(_, at)| self.in_doubt && due < at) {
+            (self.next, self.in_doubt) = (Some((Signal::TERM, due)), true);
         }
     }
 
