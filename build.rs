@@ -123,6 +123,7 @@ impl Plan {
             "src/capi/explain.rs",
             "src/capi/fused.rs",
             "src/capi/heap.rs",
+            "src/capi/log.rs",
             "src/capi/matmul.rs",
             "src/capi/mixed.rs",
             "src/capi/norm.rs",

@@ -83,10 +83,6 @@ void Communicator::check_guards() const {
   call([&] { core::communicator_check_guards(live(communicator_)); });
 }
 
-std::string Communicator::dump(const std::string& folder) const {
-  return std::string(call([&] { return core::communicator_dump(live(communicator_), folder); }));
-}
-
 void Communicator::abort() const noexcept {
   if (communicator_ != nullptr) core::communicator_abort(*communicator_);
 }

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "cpp/core/log_sink.hpp"
-#include "symmetra/src/capi/mod.rs.h"
+#include "symmetra/src/capi/log.rs.h"
 
 namespace symmetra {
 

@@ -14,8 +14,8 @@ class LogSink {
  public:
   explicit LogSink(std::function<void(const LogLine&)> sink) : sink_(std::move(sink)) {}
 
-  /// Any thread may call it.
-  void tell(std::uint32_t level, rust::Str origin, rust::Str text) const {
+  /// Any thread may call this function.
+  void write(std::uint32_t level, rust::Str origin, rust::Str text) const {
     sink_({static_cast<LogLevel>(level), {origin.data(), origin.size()}, {text.data(), text.size()}});
   }
 

@@ -23,6 +23,10 @@ CallTimes times_of(const core::Times& of) {
 
 }  // namespace
 
+std::string Communicator::dump(const std::string& folder) const {
+  return std::string(call([&] { return core::communicator_dump(live(communicator_), folder); }));
+}
+
 Timings Communicator::timings() const {
   const core::AllTimes all = call([&] { return core::communicator_timings(live(communicator_)); });
   Timings timings{{}, all.unlabelled};

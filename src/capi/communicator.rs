@@ -1,10 +1,7 @@
 //! Communicators.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::pin::Pin;
 
-use cxx::CxxString;
 use parking_lot::Mutex;
 
 use super::bootstrap::{Borrowed, Ready, scatter};
@@ -93,11 +90,6 @@ pub(super) fn communicator_leave(communicator: &Communicator, stream: &Stream) -
 
 pub(super) fn communicator_check_guards(communicator: &Communicator) -> Result<(), Report> {
     guard(|| communicator.check_guards())
-}
-
-pub(super) fn communicator_dump(communicator: &Communicator, folder: &CxxString) -> Result<String, Report> {
-    let folder = OsStr::from_bytes(folder.as_bytes());
-    guard(|| communicator.dump(folder).map(|path| path.to_string_lossy().into_owned()))
 }
 
 pub(super) fn communicator_check(communicator: &Communicator) -> Result<(), Report> {

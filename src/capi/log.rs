@@ -4,8 +4,22 @@ use std::sync::Arc;
 
 use cxx::UniquePtr;
 
-use super::bridge::LogSink;
 use crate::log::{self, Level};
+use bridge::LogSink;
+
+#[cxx::bridge(namespace = "symmetra::core")]
+mod bridge {
+    unsafe extern "C++" {
+        include!("symmetra/cpp/core/log_sink.hpp");
+
+        type LogSink;
+        fn write(self: &LogSink, level: u32, origin: &str, text: &str) -> Result<()>;
+    }
+
+    extern "Rust" {
+        fn log_set(sink: UniquePtr<LogSink>);
+    }
+}
 
 // SAFETY: the header requires a function that any thread may call, destroy included.
 unsafe impl Send for LogSink {}
@@ -13,11 +27,11 @@ unsafe impl Send for LogSink {}
 unsafe impl Sync for LogSink {}
 
 /// Null means standard error.
-pub(super) fn log_set(sink: UniquePtr<LogSink>) {
+fn log_set(sink: UniquePtr<LogSink>) {
     log::set_sink((!sink.is_null()).then(|| -> log::Sink {
         Arc::new(move |line| {
             // An exception belongs to the program, and a log cannot report it.
-            let _ = sink.tell(number(line.level), line.origin, line.text);
+            let _ = sink.write(number(line.level), line.origin, line.text);
         })
     }));
 }

@@ -48,7 +48,6 @@ use coordinator::*;
 use device::*;
 use environment::*;
 use group::*;
-use log::*;
 use named::*;
 use report::Report;
 use tensor::*;
@@ -224,7 +223,6 @@ mod bridge {
     unsafe extern "C++" {
         include!("symmetra/cpp/core/bridge.hpp");
         include!("symmetra/cpp/core/foreign.hpp");
-        include!("symmetra/cpp/core/log_sink.hpp");
         include!("symmetra/cpp/core/recorder.hpp");
         include!("symmetra/kernels/args.hpp");
 
@@ -237,9 +235,6 @@ mod bridge {
 
         type Recorder;
         fn record(self: Pin<&mut Recorder>, capture: &Capture) -> Result<()>;
-
-        type LogSink;
-        fn tell(self: &LogSink, level: u32, origin: &str, text: &str) -> Result<()>;
     }
 
     extern "Rust" {
@@ -254,7 +249,6 @@ mod bridge {
         fn settings_default() -> Settings;
         fn settings_small() -> Settings;
         fn required_bytes(world_size: usize, settings: &Settings) -> Result<u64>;
-        fn log_set(sink: UniquePtr<LogSink>);
     }
 
     extern "Rust" {
@@ -332,7 +326,6 @@ mod bridge {
         fn communicator_leave(communicator: &Communicator, stream: &Stream) -> Result<()>;
         fn communicator_check(communicator: &Communicator) -> Result<()>;
         fn communicator_check_guards(communicator: &Communicator) -> Result<()>;
-        fn communicator_dump(communicator: &Communicator, folder: &CxxString) -> Result<String>;
         fn communicator_abort(communicator: &Communicator);
         fn communicator_abandon(communicator: &Communicator);
         fn communicator_close(communicator: &Communicator) -> Result<()>;

@@ -47,6 +47,7 @@ mod bridge {
 
     extern "Rust" {
         fn communicator_timings(communicator: &Communicator) -> Result<AllTimes>;
+        fn communicator_dump(communicator: &Communicator, folder: &CxxString) -> Result<String>;
         fn observe_look(process: u32) -> Result<String>;
         fn observe_dump_all(folder: &CxxString) -> Result<Vec<String>>;
         fn observe_dump_on(signal: i32, folder: &CxxString) -> Result<()>;
@@ -74,6 +75,10 @@ fn times(of: CallTimes) -> bridge::Times {
         waits: of.waits.iter().map(wait).collect(),
         attributed: of.attributed,
     }
+}
+
+fn communicator_dump(communicator: &Communicator, folder: &CxxString) -> Result<String, Report> {
+    guard(|| communicator.dump(OsStr::from_bytes(folder.as_bytes())).map(|path| path.to_string_lossy().into_owned()))
 }
 
 /// Process 0 means all processes.
