@@ -6,6 +6,8 @@
 mod containers;
 #[path = "processes/killed.rs"]
 mod killed;
+#[path = "processes/looked.rs"]
+mod looked;
 #[path = "processes/observed.rs"]
 mod observed;
 mod support;

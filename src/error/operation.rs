@@ -113,6 +113,11 @@ impl Operation {
         matches!(self, Self::AllReduceNorm | Self::ReduceScatterNorm | Self::ReduceScatterNormAllGather)
     }
 
+    /// Whether waits of the operation belong to a call of the history.
+    pub(crate) const fn is_in_history(self) -> bool {
+        !matches!(self, Self::Heap | Self::Pairs | Self::SignalBarrier | Self::SignalWait)
+    }
+
     /// The operation with this number, which a kernel reported.
     pub(crate) fn from_number(number: u32) -> Option<Self> {
         Self::ALL.iter().copied().find(|operation| operation.number() == number)

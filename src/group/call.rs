@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::error::{Operation, Parameter};
-use crate::types::{Dtype, Reduction, WAY_NOTHING, algorithm_name, codec_name, exchange_name};
+use crate::types::{Dtype, Reduction, WAY_COPY_ENGINES, WAY_NOTHING, algorithm_name, codec_name, exchange_name};
 
 /// One call, as its rank enqueued it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,6 +130,12 @@ impl EnqueuedCall {
             words += &format!(", {name} at offset {}", place - 1);
         }
         if tag == 0 { words } else { format!("{words}, tag {tag}") }
+    }
+
+    /// Whether the device counts the call when the call ends. Copy engines, NCCL and calls without elements count none.
+    #[inline]
+    pub(crate) fn is_counted(&self) -> bool {
+        !matches!(self.field(16), WAY_NOTHING | BY_NCCL) && self.field(16) & WAY_COPY_ENGINES == 0
     }
 
     /// The descriptor without the hash of operands and settings: operation, element type, algorithm and reduction.

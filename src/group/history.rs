@@ -30,6 +30,8 @@ pub(crate) struct History {
     enqueued: AtomicU64,
     /// The digest of all calls so far.
     digest: AtomicU64,
+    /// The number of calls so far that the device does not count: see [`EnqueuedCall::is_counted`].
+    uncounted: AtomicU64,
     entries: [HistoryEntry; ENTRIES],
     /// Every `ENTRIES`-th call, for peers whose number of calls is below the range of `entries`.
     marks: [HistoryEntry; MARKS],
@@ -87,6 +89,9 @@ impl History {
         let number = self.enqueued.load(Ordering::Relaxed);
         let digest = digest(self.digest.load(Ordering::Relaxed), call);
         self.digest.store(digest, Ordering::Relaxed);
+        if !call.is_counted() {
+            self.uncounted.store(self.uncounted.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
         let kept = EntryContents { call, moment, digest };
         self.entry(number).write(number, &kept);
         if (number + 1).is_multiple_of(ENTRIES as u64) {
@@ -98,6 +103,25 @@ impl History {
     /// The call with this number, or `None` if it was overwritten or is being written.
     pub(crate) fn get(&self, number: u64) -> Option<EnqueuedCall> {
         self.entry(number).read(number).map(|kept| kept.call)
+    }
+
+    /// The number of the call that is in progress after the device has counted `finished` calls. `None` if no such call is
+    /// enqueued, or if the ring no longer has the calls after it.
+    pub(crate) fn after(&self, finished: u64) -> Option<u64> {
+        let (enqueued, uncounted) = (self.enqueued(), self.uncounted.load(Ordering::Relaxed));
+        if uncounted == 0 {
+            return (finished < enqueued).then_some(finished);
+        }
+        let mut unfinished = enqueued.checked_sub(uncounted)?.checked_sub(finished)?;
+        for number in (0..enqueued).rev().take(ENTRIES) {
+            if self.get(number)?.is_counted() {
+                unfinished = unfinished.checked_sub(1)?;
+                if unfinished == 0 {
+                    return Some(number);
+                }
+            }
+        }
+        None
     }
 
     /// The calls that are kept, in order: of each, the number, the call and its moment.
@@ -133,6 +157,7 @@ impl History {
         Self {
             enqueued: zero(),
             digest: zero(),
+            uncounted: zero(),
             entries: std::array::from_fn(entry),
             marks: std::array::from_fn(entry),
         }

@@ -349,8 +349,10 @@ impl Inner {
         }
         drop(self.monitor.lock().take());
         let mut mesh = self.mesh.lock();
-        let done = self.done.load(Ordering::Relaxed);
-        if let Some(error) = if done { None } else { self.health.reason_to_leave() } {
+        let [done, settled] = [&self.done, &self.settled].map(|flag| flag.load(Ordering::Relaxed));
+        let reason = if done { None } else { self.health.reason_to_leave() };
+        let failed = reason.is_some();
+        if let Some(error) = reason {
             mesh.fail(&error);
         } else if !self.is_ended() && self.world_size > 1 && !self.config.silence {
             let place = self.health.place.get();
@@ -363,11 +365,10 @@ impl Inner {
                 self.world_size
             );
         }
-        if done {
-            // The peers' monitors detect the disconnect after this.
-            let departed = self.settled.load(Ordering::Relaxed);
+        if done || settled && !failed {
+            // The peers' monitors detect the disconnect after this, and observers know from then on that this rank has not died.
             let own = self.health.own();
-            own.leave(if departed { WayOut::Departed } else { WayOut::Dropped }, own.history.enqueued());
+            own.leave(if settled { WayOut::Departed } else { WayOut::Dropped }, own.history.enqueued());
         }
         mesh.hang_up();
     }

@@ -54,7 +54,7 @@ pub(crate) struct KernelWait {
     pub(crate) operation: Option<Operation>,
     /// The rank for which the kernel waits.
     pub(crate) peer: usize,
-    /// The number of calls that the device had finished, which is the number of the call that waits.
+    /// The number of calls that the device had counted: see [`Seen::call_after`].
     pub(crate) finished: u64,
     pub(crate) waited_ns: u64,
 }
@@ -240,10 +240,16 @@ impl Seen {
         })
     }
 
+    /// The number of the call in which the owner's device waits or gave up, after the device had counted `finished` calls. `None`
+    /// for work without a number.
+    pub(crate) fn call_after(&self, finished: u64, operation: Option<Operation>) -> Option<u64> {
+        let numbered = self.is_numbered() && operation.is_some_and(Operation::is_in_history);
+        numbered.then(|| self.0.history.after(finished))?
+    }
+
     /// The number of the call in which the owner's device gave up; `None` if it did not, or for work without a number.
     pub(crate) fn gave_up(&self) -> Option<u64> {
-        let gave_up = load(&self.0.code) != 0 && self.is_numbered() && load(&self.0.op) != args::kOpPairs;
-        gave_up.then(|| self.0.sequence.load(Ordering::Relaxed))
+        self.call_after(self.0.sequence.load(Ordering::Relaxed), self.gave_up_in())
     }
 
     /// The operation in which the owner's device gave up; `None` if it did not, or for an operation that this build does not

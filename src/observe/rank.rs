@@ -222,11 +222,10 @@ impl ObservedWait {
     /// A wait of the owner's device.
     fn of_device(wait: KernelWait, owner: &Seen) -> Self {
         let KernelWait { operation, peer, finished, waited_ns } = wait;
-        let numbered = owner.is_numbered() && operation.is_some_and(is_numbered) && finished < owner.enqueued();
         Self {
             place: WaitPlace::Kernel,
             operation: operation.map_or("an unknown operation", Operation::name).to_owned(),
-            call: numbered.then_some(finished),
+            call: owner.call_after(finished, operation),
             ranks: vec![peer],
             seconds: seconds(waited_ns),
         }
@@ -253,12 +252,6 @@ impl ObservedCall {
             algorithm: call.way_name(),
         }
     }
-}
-
-/// Whether waits of the operation belong to a call of the history.
-fn is_numbered(operation: Operation) -> bool {
-    use Operation::{Heap, Pairs, SignalBarrier, SignalWait};
-    !matches!(operation, Heap | Pairs | SignalBarrier | SignalWait)
 }
 
 fn seconds(ns: u64) -> f64 {

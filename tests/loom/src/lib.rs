@@ -21,6 +21,10 @@ mod call {
         pub(crate) fn words(&self) -> [u64; 1] {
             [self.bytes]
         }
+
+        pub(crate) fn is_counted(&self) -> bool {
+            true
+        }
     }
 }
 #[path = "../../../src/group/history.rs"]

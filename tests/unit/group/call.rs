@@ -57,6 +57,7 @@ fn a_call_reads_as_it_was_packed() {
     ];
     for (way, name) in ways {
         let call = EnqueuedCall::new(8, Operation::AllGather.number(), Dtype::U64, Reduction::Sum, way, 0);
+        assert_eq!(call.is_counted(), name != "copy engines", "{name}");
         assert_eq!(call.to_string(), format!("all-gather of 8 bytes of u64 by {name}"));
     }
     let norm =
@@ -65,4 +66,6 @@ fn a_call_reads_as_it_was_packed() {
     assert_eq!(norm(FUSED).to_string(), "all-reduce-norm of 8 bytes of f16 in one kernel by two-shot-sentinel");
     let call = EnqueuedCall::new(0, Operation::Reduce.number(), Dtype::I8, Reduction::Min, WAY_NOTHING, 5);
     assert_eq!(call.to_string(), "reduce (min) of root 5 of 0 bytes of i8");
+    let nccl = EnqueuedCall::new(8, Operation::Reduce.number(), Dtype::I8, Reduction::Min, BY_NCCL, 5);
+    assert!(!call.is_counted() && !nccl.is_counted());
 }

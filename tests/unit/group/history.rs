@@ -21,6 +21,31 @@ fn keeps_the_last_entries() {
     assert_eq!(history.get(4000), None);
 }
 
+/// Calls of copy engines have no number on the device.
+#[cfg(not(loom))]
+#[test]
+fn the_call_in_progress_is_found_among_calls_that_the_device_does_not_count() {
+    use crate::types::{Dtype, Reduction, WAY_COPY_ENGINES};
+
+    let history = History::empty();
+    let call = |way| EnqueuedCall::new(8, 4, Dtype::F32, Reduction::Sum, way, 0);
+    assert_eq!(history.after(0), None);
+    // Calls 0, 3, 6, ... are copies; the device counts calls 1, 2, 4, 5, ...
+    for number in 0..3000 {
+        history.push(call(if number % 3 == 0 { WAY_COPY_ENGINES } else { 0 }), 0);
+        if number == 1 {
+            assert_eq!([0, 1].map(|finished| history.after(finished)), [Some(1), None]);
+        }
+    }
+    let after = [1999, 1998, 1997, 1400].map(|finished| history.after(finished));
+    assert_eq!(after, [Some(2999), Some(2998), Some(2996), Some(2101)]);
+    // All have ended; the call was overwritten; a number above all calls.
+    assert_eq!([2000, 2, 5000].map(|finished| history.after(finished)), [None; 3]);
+    let counted = History::empty();
+    (0..3000).for_each(|_| counted.push(call(0), 0));
+    assert_eq!([0, 2999, 3000].map(|finished| counted.after(finished)), [Some(0), Some(2999), None]);
+}
+
 #[cfg(not(loom))]
 #[test]
 fn a_digest_is_of_all_calls_before() {
