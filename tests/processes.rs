@@ -10,6 +10,8 @@ mod killed;
 mod looked;
 #[path = "processes/observed.rs"]
 mod observed;
+#[path = "processes/parted.rs"]
+mod parted;
 mod support;
 
 use std::collections::BTreeSet;

@@ -3,17 +3,17 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde::{Deserialize, Serialize};
 
 use super::control_page::PageMapping;
+use super::history::ENTRIES;
 use super::open::DUMP;
 use super::seen::Seen;
-use super::{EnqueuedCall, Health};
-use crate::bootstrap::host::now_ns;
+use super::{EnqueuedCall, Health, MAX_WORLD_SIZE};
+use crate::bootstrap::host::{boot_id, now_ns};
 use crate::error::{Error, Operation, Result};
 
 /// How long a record waits for the kernels of a group that was stopped.
@@ -21,6 +21,9 @@ const GIVES_UP: Duration = Duration::from_millis(20);
 
 /// The version of the format.
 const VERSION: u32 = 1;
+
+/// The number of files that this process has begun to write: two threads may write the record of one rank.
+static WRITTEN: AtomicU64 = AtomicU64::new(0);
 
 /// The history of a rank when it was written, from a file of the folder that [`Communicator::dump`](crate::Communicator::dump)
 /// or `SYMMETRA_DUMP` names.
@@ -32,6 +35,10 @@ pub struct Record {
     /// The number of the group, equal on all its ranks while the host runs; 0 if the ranks had not shared their pages: the
     /// records of one opening then overlap in time.
     pub group: u64,
+    /// The boot id of the host, or of the virtual machine. Groups of different boots may have equal numbers. Older files have
+    /// an empty one.
+    #[serde(default)]
+    pub boot: String,
     /// The name of the parallel group, clipped to 64 bytes; `None` for a group without a name.
     pub name: Option<String>,
     /// The number of the rank in its group.
@@ -78,6 +85,9 @@ pub struct Record {
     /// Whether the rank waited in that exchange when the file was written.
     #[serde(default)]
     pub in_exchange: bool,
+    /// When that wait began, in nanoseconds since 1970; 0 if the rank did not wait.
+    #[serde(default)]
+    pub exchange_since_ns: u64,
     /// The last wait of the rank's device that lasted longer than a millisecond.
     pub last_wait: Option<RecordedWait>,
     /// The last calls, at most 1024, in order.
@@ -176,6 +186,7 @@ impl Record {
         Ok(Self {
             version: VERSION,
             group: seen.group().unwrap_or(0),
+            boot: boot_id(),
             name: Some(seen.name()).filter(|name| !name.is_empty()),
             rank,
             world_size,
@@ -195,7 +206,8 @@ impl Record {
             gave_up_in: seen.gave_up_in().map(|operation| operation.name().to_owned()),
             exchanges: seen.host_calls(),
             last_exchange: Some(seen.last_exchange()).filter(|name| !name.is_empty()),
-            in_exchange: seen.is_in_exchange(),
+            in_exchange: seen.exchange_since_ns() > 0,
+            exchange_since_ns: seen.exchange_since_ns(),
             last_wait: wait,
             calls: calls.collect(),
         })
@@ -209,9 +221,16 @@ impl Record {
         let text = std::fs::read(path).map_err(|error| Error::system(format!("read {}", path.display()), &error))?;
         let refused = |why: &dyn std::fmt::Display| Error::invalid("a record", path.display(), why.to_string());
         let record: Self = serde_json::from_slice(&text).map_err(|error| refused(&error))?;
+        let rising = record.calls.is_sorted_by(|one, next| one.number < next.number);
         match record.version {
-            VERSION if record.rank < record.world_size => Ok(record),
-            VERSION => Err(refused(&format!("rank {} of {}", record.rank, record.world_size))),
+            VERSION if record.world_size > MAX_WORLD_SIZE || record.rank >= record.world_size => {
+                Err(refused(&format!("rank {} of {}", record.rank, record.world_size)))
+            }
+            VERSION if record.calls.len() > ENTRIES => {
+                Err(refused(&format!("the number of its calls is {}, the most is {ENTRIES}", record.calls.len())))
+            }
+            VERSION if !rising => Err(refused(&"the numbers of its calls do not rise")),
+            VERSION => Ok(record),
             other => Err(refused(&format!("its version is {other}, this build reads {VERSION}"))),
         }
     }
@@ -221,36 +240,43 @@ impl Record {
         match self.group {
             // A process may try to open several groups, as the same rank.
             0 => format!("symmetra-opening-{}-rank-{}.json", self.begun_ns, self.rank),
-            group => format!("symmetra-group-{group}-rank-{}.json", self.rank),
+            // Hosts may share the folder, and a host may boot between two jobs.
+            group => {
+                let boot = self.boot.split('-').next().unwrap_or_default();
+                format!("symmetra-group-{boot}-{group}-rank-{}.json", self.rank)
+            }
         }
     }
 
     /// Writes the record into a folder, which is made if it is missing, and returns the path. A reader never finds half a
-    /// file. An older record of the rank is replaced, unless another rank writes this one.
+    /// file. An older record of the rank is replaced, unless another rank writes this one and the older has more.
     fn write(&self, folder: &Path) -> Result<PathBuf> {
         let path = folder.join(self.file_name());
-        let new = folder.join(format!(".{}-by-{}-{}", self.file_name(), self.by, std::process::id()));
+        if self.by != self.rank && Self::read(&path).is_ok_and(|older| older.covers(self)) {
+            return Ok(path);
+        }
+        let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+        let new = folder.join(format!(".{}-{}-{number}", self.file_name(), std::process::id()));
         let failed = |error: std::io::Error| Error::system(format!("write {}", path.display()), &error);
         std::fs::create_dir_all(folder).map_err(failed)?;
-        let written = self.write_to(&new).and_then(|()| match self.by == self.rank {
-            true => std::fs::rename(&new, &path),
-            false => match renameat_with(CWD, &new, CWD, &path, RenameFlags::NOREPLACE) {
-                Ok(()) => Ok(()),
-                // The rank or another rank has written the file.
-                Err(rustix::io::Errno::EXIST) => std::fs::remove_file(&new),
-                Err(error) => Err(error.into()),
-            },
-        });
+        let file = File::create_new(&new).map_err(failed)?;
+        let written = self.write_to(file).and_then(|()| std::fs::rename(&new, &path));
         written.map_err(|error| {
-            // Fails if the file was not made.
+            // A file that cannot be removed has a name that no reader looks for.
             let _ = std::fs::remove_file(&new);
             failed(error)
         })?;
         Ok(path)
     }
 
-    fn write_to(&self, path: &Path) -> std::io::Result<()> {
-        let mut file = BufWriter::new(File::create(path)?);
+    /// Whether this record has all that `other`, a record of the same rank, has: the rank wrote it after its failure, or
+    /// another rank after the rank was gone. A record that the program asked for may be older than the last calls.
+    fn covers(&self, other: &Self) -> bool {
+        self.failure.is_some() && self.enqueued >= other.enqueued
+    }
+
+    fn write_to(&self, file: File) -> std::io::Result<()> {
+        let mut file = BufWriter::new(file);
         serde_json::to_writer(&mut file, self)?;
         file.write_all(b"\n")?;
         file.flush()
@@ -302,16 +328,9 @@ impl Health {
         while self.own().code.load(Ordering::Relaxed) == 0 && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1));
         }
-        // Errors of a named group have world ranks.
-        let world = self.place.get().filter(|place| place.numbers_errors).map(|place| place.world.as_slice());
-        let culprit = culprit.and_then(|rank| match world {
-            None => Some(rank),
-            Some(world) => world.iter().position(|number| *number == rank),
-        });
         let gone = culprit.filter(|rank| failure == Some(Failed::PeerLost) && *rank != self.rank);
         for rank in std::iter::once(self.rank).chain(gone) {
-            let own = Occasion::failure(self.rank, self.pages.len(), error);
-            let occasion = Occasion { rank, culprit, ..own };
+            let occasion = Occasion { rank, ..Occasion::failure(self.rank, self.pages.len(), error) };
             let Some(page) = self.pages.get(rank) else { continue };
             if let Err(error) = Record::new(page, occasion).and_then(|record| record.write(folder)) {
                 crate::log!(WARN, "the history of rank {rank} is not recorded ({DUMP}): {error}");

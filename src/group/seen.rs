@@ -221,9 +221,9 @@ impl Seen {
         self.0.host_call.name.read()
     }
 
-    /// Whether an exchange of the host is in progress.
-    pub(crate) fn is_in_exchange(&self) -> bool {
-        self.0.host_call.since_ns.load(Ordering::Acquire) > 0
+    /// When the exchange of the host that is in progress began, in nanoseconds since 1970; 0 without one.
+    pub(crate) fn exchange_since_ns(&self) -> u64 {
+        self.0.host_call.since_ns.load(Ordering::Acquire)
     }
 
     /// The number of exchanges of the host that the owner has begun.

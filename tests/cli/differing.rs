@@ -211,7 +211,7 @@ fn every_call_that_differs_is_named() {
     assert_eq!(merged.len(), cases.len(), "a group each");
     for (case, path) in cases.iter().zip(&paths) {
         let name = path.file_name().unwrap().to_str().unwrap();
-        let number: u64 = name.split('-').nth(2).unwrap().parse().unwrap();
+        let number: u64 = name.split('-').nth(3).unwrap().parse().unwrap();
         is_named(case, merged.iter().find(|group| group["group"] == number).unwrap());
     }
 }

@@ -34,7 +34,9 @@ fn a_record_is_read_as_it_was_written() {
     let exchange = (record.exchanges, record.last_exchange.as_deref(), record.in_exchange);
     assert_eq!((exchange, record.gave_up_in.as_deref()), ((5, Some("barrier"), true), None));
     let path = record.write(&folder).unwrap();
-    assert_eq!(path, folder.join("symmetra-group-17-rank-2.json"));
+    let boot = boot_id();
+    let name = format!("symmetra-group-{}-17-rank-2.json", boot.split('-').next().unwrap());
+    assert_eq!((record.boot.as_str(), path.as_path()), (boot.as_str(), folder.join(name).as_path()));
     assert_eq!(Record::read(&path).unwrap(), record);
     // Another rank does not replace the record, and the rank itself does.
     let names = || std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
@@ -44,6 +46,12 @@ fn a_record_is_read_as_it_was_written() {
         assert_eq!(Record::read(&path).unwrap().reason, kept);
         assert_eq!(names(), [path.file_name().unwrap()]);
     }
+    // A record that the program asked for, before the last calls: the record by another rank has more.
+    let early = Record { failure: None, enqueued: 2, ..record.clone() };
+    early.write(&folder).unwrap();
+    Record { by: 1, ..record.clone() }.write(&folder).unwrap();
+    assert_eq!(Record::read(&path).unwrap(), Record { by: 1, ..record });
+    assert_eq!(names(), [path.file_name().unwrap()]);
 }
 
 /// A rank that fails to open two groups leaves two records.
@@ -71,11 +79,16 @@ fn files_that_are_no_records_are_refused() {
     assert!(matches!(Record::read(&path), Err(Error::System { .. })));
     let record = Record::new(&page(2), occasion(2, "lost")).unwrap();
     let text = serde_json::to_string(&record).unwrap();
+    let call = |number| RecordedCall { number, ..record.calls[0].clone() };
+    let too_many = serde_json::to_string(&Record { calls: (0..1025).map(call).collect(), ..record.clone() }).unwrap();
     for (text, words) in [
         ("", "EOF"),
         (&text[..text.len() / 2], "EOF"),
         (&text.replace("\"version\":1", "\"version\":2"), "its version is 2, this build reads 1"),
         (&text.replace("\"world_size\":4", "\"world_size\":1"), "rank 2 of 1"),
+        (&text.replace("\"world_size\":4", "\"world_size\":1000000000"), "rank 2 of 1000000000"),
+        (&text.replace("\"number\":1", "\"number\":2"), "the numbers of its calls do not rise"),
+        (&too_many, "the number of its calls is 1025, the most is 1024"),
     ] {
         std::fs::write(&path, text).unwrap();
         let error = Record::read(&path).unwrap_err();
@@ -89,11 +102,13 @@ fn a_folder_that_cannot_be_written_is_an_error() {
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
     let error = Record::new(&page(2), occasion(2, "lost")).unwrap().write(&file).unwrap_err();
-    assert!(matches!(error, Error::System { .. }) && error.to_string().contains("symmetra-group-17-rank-2.json"));
-    // A disk without room: the file of the program's name leads to a device that takes no byte.
-    let full = folder.path().join(format!(".symmetra-group-17-rank-2.json-by-2-{}", std::process::id()));
-    std::os::unix::fs::symlink("/dev/full", full).unwrap();
-    let error = Record::new(&page(2), occasion(2, "lost")).unwrap().write(folder.path()).unwrap_err();
-    assert!(error.to_string().contains("No space left"), "{error}");
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    assert!(matches!(error, Error::System { .. }) && error.to_string().contains("-17-rank-2.json"), "{error}");
+    // A disk without room.
+    let record = Record::new(&page(2), occasion(2, "lost")).unwrap();
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    assert_eq!(record.write_to(full).unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+    // The new file cannot take the name of a folder, and is removed.
+    std::fs::create_dir(folder.path().join(record.file_name())).unwrap();
+    assert!(matches!(record.write(folder.path()), Err(Error::System { .. })));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
 }
