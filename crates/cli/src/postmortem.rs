@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
 /// The records of each group of a folder, in rank order.
 fn groups(folder: &Path) -> Result<Vec<Vec<Record>>, CommandFailure> {
     let reading = || CommandFailure::doing(format!("read {}", folder.display()));
-    let (mut groups, mut unopened) = (BTreeMap::<u64, Vec<Record>>::new(), Vec::new());
+    let (mut groups, mut unopened) = (BTreeMap::<(String, u64), Vec<Record>>::new(), Vec::new());
     for entry in std::fs::read_dir(folder).map_err(reading())? {
         let path = entry.map_err(reading())?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -65,7 +65,7 @@ fn groups(folder: &Path) -> Result<Vec<Vec<Record>>, CommandFailure> {
         }
         match Record::read(&path) {
             Ok(record) if record.group == 0 => unopened.push(record),
-            Ok(record) => groups.entry(record.group).or_default().push(record),
+            Ok(record) => groups.entry((record.boot.clone(), record.group)).or_default().push(record),
             Err(error) => output::note(format_args!("{} is left out: {error}", path.display()))?,
         }
     }

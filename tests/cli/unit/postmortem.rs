@@ -45,6 +45,21 @@ fn every_opening_that_fails_is_a_group() {
     assert_eq!(found, [vec![10, 11], vec![12], vec![20, 22]]);
 }
 
+/// Two hosts, or two boots of one host, may give the same number to their groups.
+#[test]
+fn groups_of_different_boots_are_not_merged() {
+    let folder = tempfile::tempdir().unwrap();
+    for (rank, boot) in [(0, "one"), (1, "one"), (0, "other"), (2, "other")] {
+        let mut record = record(rank, &[], None, None);
+        record.boot = boot.to_owned();
+        let path = folder.path().join(format!("symmetra-group-{boot}-5-rank-{rank}.json"));
+        std::fs::write(path, serde_json::to_vec(&record).unwrap()).unwrap();
+    }
+    let ranks = |records: &Vec<Record>| records.iter().map(|record| record.rank).collect::<Vec<_>>();
+    let found: Vec<Vec<usize>> = groups(folder.path()).unwrap().iter().map(ranks).collect();
+    assert_eq!(found, [[0, 1], [0, 2]]);
+}
+
 #[test]
 fn the_first_call_in_which_ranks_differ_is_named() {
     let differs = |rank| record(rank, &["a", "b", "x", "y"], Some("mismatch"), Some(1));
@@ -63,6 +78,19 @@ fn the_rank_that_has_not_made_a_call_is_named() {
     let lost = words(&[all(0, Some("peer_lost"), Some(2)), behind]);
     let sentence = "rank 2 has not made all-reduce 1 (b), which 1 rank has made; rank 2 is gone; rank 1 left no file";
     assert_eq!(lost, (sentence.to_owned(), vec![2]));
+}
+
+/// Files that a running program asked for, one after the other. The record of call `number` is of `10 + number` ms.
+#[test]
+fn a_file_that_is_older_than_a_call_is_no_reproach() {
+    let mut early = record(0, &["a"], None, None);
+    early.written_ns = 11_000_000;
+    let late = |rank| record(rank, &["a", "b", "c"], None, None);
+    let sentence = "the ranks had made 1 to 3 calls when they wrote their files, at different times; the calls that all have \
+                    made are the same";
+    assert_eq!(words(&[early.clone(), late(1), late(2)]), (sentence.to_owned(), vec![]));
+    early.written_ns += 1;
+    assert_eq!(words(&[early, late(1), late(2)]).1, [0]);
 }
 
 #[test]
@@ -91,21 +119,28 @@ fn ranks_with_equal_calls_are_told_apart_by_their_failures() {
 /// An exchange of the host that a rank has not begun, or in which a lost rank waited.
 #[test]
 fn the_exchange_that_a_rank_has_not_made_is_named() {
-    let of = |exchanges: [u64; 3], inside: bool, lost: Option<&str>| {
+    let at = |written_ns: [u64; 3], exchanges: [u64; 3], inside: bool, lost: Option<&str>| {
         let records = [0, 1, 2].map(|rank| {
             let mut record = record(rank, &["a"], lost, lost.map(|_| 1));
             (record.exchanges, record.last_exchange) = (exchanges[rank], Some(format!("exchange {}", exchanges[rank])));
-            (record.gave_up, record.in_exchange) = (None, inside && rank == 1);
+            (record.gave_up, record.in_exchange) = (None, inside == (rank == 1) && exchanges[rank] == 4);
+            record.exchange_since_ns = if record.in_exchange { 80_000_000 } else { 0 };
+            record.written_ns = written_ns[rank];
             record
         });
         words(&records)
     };
+    let of = |exchanges, inside, lost| at([90_000_000; 3], exchanges, inside, lost);
     let equal = "the ranks have made the same 1 call".to_owned();
     assert_eq!(of([4, 4, 4], false, None), (equal.clone(), vec![]));
     assert_eq!(of([4, 4, 4], true, None), (equal.clone(), vec![]), "no rank is lost");
     let unmade = format!("{equal}; rank 1 has not made the exchange `exchange 4`, which 2 ranks have begun");
     assert_eq!(of([4, 3, 4], false, Some("peer_lost")), (format!("{unmade}; rank 1 is gone"), vec![1]));
     assert_eq!(of([4, 3, 4], false, None), (unmade, vec![1]));
+    // A file that the program asked for before the others began the exchange.
+    let early = [90_000_000, 70_000_000, 90_000_000];
+    assert_eq!(at(early, [4, 3, 4], false, None), (equal.clone(), vec![]));
+    assert_eq!(at(early, [4, 3, 4], false, Some("peer_lost")).1, [1]);
     let waited = format!("{equal}; rank 1 waited in the exchange `exchange 4`; rank 1 is gone");
     assert_eq!(of([4, 4, 3], true, Some("peer_lost")).1, [1]);
     assert_eq!(of([4, 4, 4], true, Some("peer_lost")), (waited, vec![1]));

@@ -1,5 +1,7 @@
 //! Compares the histories of the ranks of a group.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use symmetra::observe::{Failed, Record, RecordedCall};
 
@@ -147,9 +149,9 @@ fn reported(records: &[Record]) -> Vec<usize> {
 
 /// The first call in which ranks differ, among the calls that are kept.
 fn difference(records: &[Record]) -> Option<Difference> {
-    let numbers = || records.iter().flat_map(|record| record.calls.iter().map(|call| call.number));
-    let (first, last) = (numbers().min()?, numbers().max()?);
-    (first..=last).find_map(|number| {
+    let numbers: BTreeSet<u64> =
+        records.iter().flat_map(|record| record.calls.iter().map(|call| call.number)).collect();
+    numbers.into_iter().find_map(|number| {
         let mut made: Vec<MadeCall> = Vec::new();
         for (rank, call) in records.iter().filter_map(|record| Some((record.rank, call(record, number)?))) {
             match made.iter_mut().find(|made| made.text == call.text) {
@@ -165,17 +167,33 @@ fn difference(records: &[Record]) -> Option<Difference> {
 /// The first call that some ranks have made and others have not.
 fn unmade(records: &[Record]) -> Option<Unmade> {
     let least = records.iter().map(|record| record.enqueued).min()?;
-    let (behind, rest): (Vec<_>, Vec<_>) = records.iter().partition(|record| record.enqueued == least);
+    let (mut behind, rest): (Vec<_>, Vec<_>) = records.iter().partition(|record| record.enqueued == least);
+    // Of a later call the earliest that is kept was made no earlier.
+    let made_ns = rest.iter().filter_map(|record| call(record, least).or(record.calls.first())).map(|call| call.at_ns);
+    let made_ns = made_ns.min().unwrap_or(0);
+    behind.retain(|record| is_late(record, made_ns));
+    if behind.is_empty() {
+        return None;
+    }
     let made = rest.iter().find_map(|record| call(record, least));
     let text = made.map(|call| format!("{} {least} ({})", call.operation, call.text));
     let ranks = behind.iter().map(|record| record.rank).collect();
     (!rest.is_empty()).then_some(Unmade { call: least, text, ranks, by: rest.len() })
 }
 
+/// Whether the rank lacks work that another rank had begun at `begun_ns`. A record that the program asked for, and that is older
+/// than that, shows a rank that may have begun the work afterwards. A failed rank begins no more work.
+fn is_late(record: &Record, begun_ns: u64) -> bool {
+    record.failure.is_some() || begun_ns < record.written_ns
+}
+
 /// The last exchange of the host, if some ranks have not begun it, or lost ranks waited in it.
 fn exchange(records: &[Record], lost: &[usize]) -> Option<HostExchange> {
     let most = records.iter().map(|record| record.exchanges).max()?;
-    let (begun, behind): (Vec<_>, Vec<_>) = records.iter().partition(|record| record.exchanges == most);
+    let (begun, mut behind): (Vec<_>, Vec<_>) = records.iter().partition(|record| record.exchanges == most);
+    // An exchange that has ended on one rank has begun on all ranks.
+    let begun_ns = begun.iter().filter(|record| record.in_exchange).map(|record| record.exchange_since_ns).min();
+    behind.retain(|record| is_late(record, begun_ns.unwrap_or(u64::MAX)));
     let inside = begun.iter().filter(|record| record.in_exchange && lost.contains(&record.rank));
     let exchange = HostExchange {
         name: begun.iter().find_map(|record| record.last_exchange.clone())?,
@@ -256,8 +274,8 @@ impl Merged {
 
     /// Ranks that have made the same calls: the place of the wait, in a call, in work without a number, or in an exchange.
     fn equal_in_words(&self, records: &[Record]) -> String {
-        let calls = records.first().map_or(0, |record| record.enqueued);
-        let calls = if calls == 1 { "1 call".to_owned() } else { format!("{calls} calls") };
+        let calls = |of: &dyn Fn(u64, u64) -> u64| records.iter().map(|record| record.enqueued).reduce(of).unwrap_or(0);
+        let (least, most) = (calls(&u64::min), calls(&u64::max));
         let pairs = records.iter().map(|record| record.pairs).max().unwrap_or(0);
         let pairs = if pairs == 0 { String::new() } else { format!(", and at most {pairs} of pairs") };
         let text = |number| records.iter().find_map(|record| call(record, number));
@@ -276,7 +294,15 @@ impl Merged {
             }
             (None, None, None) => String::new(),
         };
-        format!("the ranks have made the same {calls}{pairs}{place}")
+        let made = match (least, most) {
+            (1, 1) => "the ranks have made the same 1 call".to_owned(),
+            (least, most) if least == most => format!("the ranks have made the same {most} calls"),
+            (least, most) => format!(
+                "the ranks had made {least} to {most} calls when they wrote their files, at different times; the calls that \
+                 all have made are the same"
+            ),
+        };
+        format!("{made}{pairs}{place}")
     }
 }
 
