@@ -15,6 +15,7 @@ use rustix::net::{
 };
 
 use super::peer::check_user;
+use super::shown::MeetingPlace;
 use super::wait::wait;
 use crate::error::{Error, Result};
 
@@ -63,12 +64,13 @@ impl From<Error> for Setback {
 
 impl Endpoint {
     /// The endpoint in words that are equal on all ranks: rank 0 may listen at other addresses of its host.
-    pub(super) fn place(&self) -> String {
+    pub(super) fn place(&self) -> MeetingPlace {
         match self {
-            Self::Unix(path) => path.display().to_string(),
-            Self::Tcp(addresses) => {
-                format!("port {}", addresses.first().map_or(0, SocketAddr::port))
-            }
+            Self::Unix(path) => MeetingPlace { words: path.display().to_string(), open_to_hosts: false },
+            Self::Tcp(addresses) => MeetingPlace {
+                words: format!("port {}", addresses.first().map_or(0, SocketAddr::port)),
+                open_to_hosts: !addresses.iter().all(|address| address.ip().is_loopback()),
+            },
         }
     }
 

@@ -15,6 +15,9 @@ pub(crate) const MEETING_NAME: &str = "symmetra-meeting";
 /// The most bytes of the file.
 const MOST_BYTES: u64 = 4096;
 
+/// The most ranks of a meeting.
+pub(super) const MOST_RANKS: usize = 65_535;
+
 /// A rank that meets the other ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MeetingRank {
@@ -31,6 +34,17 @@ pub(crate) struct MeetingRank {
     /// The place of the meeting, in words that are equal on all its ranks; `None`: a build that did not write the place.
     #[serde(default)]
     pub(crate) place: Option<String>,
+    /// Whether ranks of other hosts can come.
+    #[serde(default)]
+    pub(crate) open_to_hosts: bool,
+}
+
+/// Where ranks meet.
+pub(super) struct MeetingPlace {
+    /// The place in words that are equal on all its ranks.
+    pub(super) words: String,
+    /// Whether ranks of other hosts can come.
+    pub(super) open_to_hosts: bool,
 }
 
 /// Shows a meeting until dropped.
@@ -40,10 +54,19 @@ pub(super) struct Shown {
 
 impl Shown {
     /// Shows that `rank` of `world_size` ranks waits for the others at `place`. Without descriptors or memory nothing is shown.
-    pub(super) fn begin(rank: usize, world_size: usize, place: String) -> Self {
-        let namespace = namespace_of("self").unwrap_or(0);
-        let (process, host, since_ns, place) = (std::process::id(), host_name(), now_ns(), Some(place));
-        Self { _file: MeetingRank { rank, world_size, namespace, process, host, since_ns, place }.write() }
+    pub(super) fn begin(rank: usize, world_size: usize, place: MeetingPlace) -> Self {
+        let MeetingPlace { words, open_to_hosts } = place;
+        let meeting = MeetingRank {
+            rank,
+            world_size,
+            namespace: namespace_of("self").unwrap_or(0),
+            process: std::process::id(),
+            host: host_name(),
+            since_ns: now_ns(),
+            place: Some(words),
+            open_to_hosts,
+        };
+        Self { _file: meeting.write() }
     }
 }
 
@@ -54,11 +77,12 @@ impl MeetingRank {
         Some(file.into())
     }
 
-    /// The meeting in a file, unless another build wrote other fields, or the file is being written.
+    /// The meeting in a file, unless another build wrote other fields, the file is being written, or no meeting has its numbers.
     pub(crate) fn read(file: &File) -> Option<Self> {
         let mut text = Vec::new();
         file.take(MOST_BYTES).read_to_end(&mut text).ok()?;
-        serde_json::from_slice(&text).ok()
+        let meeting: Self = serde_json::from_slice(&text).ok()?;
+        (meeting.rank < meeting.world_size && meeting.world_size <= MOST_RANKS).then_some(meeting)
     }
 }
 

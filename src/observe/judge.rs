@@ -34,10 +34,12 @@ impl Verdict {
     }
 }
 
-/// The state of a group of these ranks, in rank order. Fills in the ranks for which exchanges of the host wait.
-pub(super) fn judge(ranks: &mut [ObservedRank], world_size: usize) -> Verdict {
+/// The state of a group of these ranks, in rank order. Fills in the ranks for which exchanges of the host wait. Ranks that
+/// are not here may wait too if the group meets on several hosts.
+pub(super) fn judge(ranks: &mut [ObservedRank], world_size: usize, several_hosts: bool) -> Verdict {
     let absent: Vec<usize> = (0..world_size).filter(|rank| ranks.iter().all(|other| other.rank != *rank)).collect();
-    let targets: Vec<Vec<usize>> = ranks.iter().map(|rank| targets(rank, ranks, &absent)).collect();
+    let blamed = if several_hosts { &[] } else { absent.as_slice() };
+    let targets: Vec<Vec<usize>> = ranks.iter().map(|rank| targets(rank, ranks, blamed)).collect();
     for (rank, targets) in ranks.iter_mut().zip(targets) {
         if let Some(wait) = &mut rank.wait {
             wait.ranks = targets;
@@ -47,6 +49,10 @@ pub(super) fn judge(ranks: &mut [ObservedRank], world_size: usize) -> Verdict {
     let mut verdict = group.failed().or_else(|| group.waits()).unwrap_or_else(|| group.without_wait());
     verdict.waiting = group.waiting().count();
     verdict.seconds = group.waiting().map(|(_, wait)| wait.seconds).fold(0.0, f64::max);
+    if several_hosts && !absent.is_empty() {
+        let (named, verb) = (ranks_in_words(&absent), if absent.len() == 1 { "is" } else { "are" });
+        verdict.words += &format!("; {named} {verb} not on this host, or not started");
+    }
     verdict
 }
 

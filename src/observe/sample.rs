@@ -65,6 +65,8 @@ impl Opening {
 struct GatheredGroup {
     key: GroupKey,
     world_size: usize,
+    /// Whether ranks of other hosts can come.
+    open_to_hosts: bool,
     name: Option<String>,
     begun_ns: u64,
     ranks: Vec<ObservedRank>,
@@ -132,17 +134,18 @@ impl<'h> Sample<'h> {
         );
         ranks.sort_by_key(|rank| rank.begun_ns);
         let mut groups: Vec<GatheredGroup> = Vec::new();
-        for SampledRank { key, world_size, name, begun_ns, rank, times } in ranks {
+        for SampledRank { key, world_size, open_to_hosts, name, begun_ns, rank, times } in ranks {
             let number = rank.rank;
             let fits =
                 |group: &GatheredGroup| group.key.fits(&key) && group.ranks.iter().all(|other| other.rank != number);
             let at = groups.iter().position(fits).unwrap_or_else(|| {
-                let times = vec![Vec::new(); world_size];
-                groups.push(GatheredGroup { key, world_size, name: None, begun_ns, ranks: Vec::new(), times });
+                let (name, ranks, times) = (None, Vec::new(), vec![Vec::new(); world_size]);
+                groups.push(GatheredGroup { key, world_size, open_to_hosts, name, begun_ns, ranks, times });
                 groups.len() - 1
             });
             let group = &mut groups[at];
             group.ranks.push(rank);
+            group.open_to_hosts |= open_to_hosts;
             group.name = group.name.take().or(name);
             if let Some(of_rank) = group.times.get_mut(number) {
                 *of_rank = times;
@@ -158,6 +161,8 @@ impl<'h> Sample<'h> {
 struct SampledRank {
     key: GroupKey,
     world_size: usize,
+    /// Whether ranks of other hosts can come.
+    open_to_hosts: bool,
     name: Option<String>,
     begun_ns: u64,
     rank: ObservedRank,
@@ -168,12 +173,13 @@ impl SampledRank {
     /// A rank that has no group yet; `None` if the rank has ended.
     fn meeting(host: &HostPages, found: &OpenPage, meeting: &MeetingRank) -> Option<Self> {
         let (process, state) = host.owner(found, [meeting.namespace, meeting.process.into()]);
-        let MeetingRank { world_size, since_ns, ref place, .. } = *meeting;
+        let MeetingRank { world_size, since_ns, ref place, open_to_hosts, .. } = *meeting;
         let rank = ObservedRank::meeting(meeting, process.unwrap_or(meeting.process), state);
         let opening = Opening { world_size, parent: found.parent_of(process), place: place.clone() };
         (state != ProcessState::Ended).then_some(Self {
             key: GroupKey::Opening(opening),
             world_size,
+            open_to_hosts,
             name: None,
             begun_ns: since_ns,
             rank,
@@ -185,7 +191,7 @@ impl SampledRank {
 impl GatheredGroup {
     fn judged(mut self) -> ObservedGroup {
         self.ranks.sort_by_key(|rank| rank.rank);
-        let mut verdict = judge(&mut self.ranks, self.world_size);
+        let mut verdict = judge(&mut self.ranks, self.world_size, self.open_to_hosts);
         if self.ranks.len() < self.world_size && !HostPages::sees_all() {
             verdict.words += "; ranks in PID namespaces that are not visible are missing";
         }
@@ -208,7 +214,8 @@ impl Copied<'_> {
             None => GroupKey::Opening(Opening { world_size, parent: found.parent_of(process), place: None }),
         };
         let name = Some(last.name()).filter(|name| !name.is_empty());
-        Some(SampledRank { key, world_size, name, begun_ns: last.begun_ns(), rank, times: last.times(0) })
+        let (begun_ns, times) = (last.begun_ns(), last.times(0));
+        Some(SampledRank { key, world_size, open_to_hosts: false, name, begun_ns, rank, times })
     }
 
     /// Whether a later copy would show nothing new about a wait in progress.

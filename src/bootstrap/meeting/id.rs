@@ -23,6 +23,7 @@ use crate::bootstrap::endpoint::Endpoint;
 use crate::bootstrap::frame::Fields;
 use crate::bootstrap::handshake::Secret;
 use crate::bootstrap::host::boot_id;
+use crate::bootstrap::shown::MeetingPlace;
 use crate::error::{Error, Result};
 
 /// Bytes of an id.
@@ -101,8 +102,9 @@ impl MeetingId {
     }
 
     /// The meeting in words, without the secret.
-    pub(super) fn place(&self) -> String {
-        format!("meeting {} at port {}", self.number, self.port)
+    pub(super) fn place(&self) -> MeetingPlace {
+        let words = format!("meeting {} at port {}", self.number, self.port);
+        MeetingPlace { words, open_to_hosts: self.outer.is_some() }
     }
 
     /// The id of a further meeting by a name, with the maker and the secret of this id.

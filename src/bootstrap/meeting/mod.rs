@@ -18,12 +18,10 @@ use super::channel::{Broken, Channel};
 use super::endpoint::Setback;
 use super::entrance::Entrance;
 use super::frame::{Frame, FrameKind, Outgoing};
-use super::shown::Shown;
+use super::shown::{MOST_RANKS, Shown};
 use crate::error::{Error, Result};
 use crate::fork::Maker;
 
-/// The most ranks of a meeting.
-const MOST_RANKS: usize = 65_535;
 /// Pause before the second attempt to reach the maker of the id; it doubles up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 /// Longest pause between two attempts.

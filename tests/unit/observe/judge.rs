@@ -37,7 +37,7 @@ fn in_state(state: RankState, rank: ObservedRank) -> ObservedRank {
 }
 
 fn judged(ranks: &mut [ObservedRank], world_size: usize) -> (String, Vec<usize>) {
-    let verdict = judge(ranks, world_size);
+    let verdict = judge(ranks, world_size, false);
     (verdict.words, verdict.culprits)
 }
 
@@ -45,11 +45,11 @@ fn judged(ranks: &mut [ObservedRank], world_size: usize) -> (String, Vec<usize>)
 fn the_rank_that_has_not_made_the_call_is_named() {
     let mut ranks = [0, 1, 2].map(|rank| waiting(rank, WaitPlace::Kernel, Some(3), &[(rank + 1) % 4]));
     let mut ranks = [&mut ranks[..], &mut [idle(3)]].concat();
-    let verdict = judge(&mut ranks, 4);
+    let verdict = judge(&mut ranks, 4, false);
     assert_eq!(verdict.words, "rank 3 has not made all-gather 3, for which 3 ranks have waited 3.0 s");
     assert_eq!((verdict.culprits, verdict.waiting, verdict.seconds, verdict.broken), (vec![3], 3, 3.0, false));
     ranks[3] = in_state(RankState::Stopped, idle(3));
-    let verdict = judge(&mut ranks, 4);
+    let verdict = judge(&mut ranks, 4, false);
     assert!(
         verdict.words.starts_with("rank 3 (process 103 is stopped) has not made all-gather 3"),
         "{}",
@@ -57,7 +57,7 @@ fn the_rank_that_has_not_made_the_call_is_named() {
     );
     assert!(verdict.broken);
     ranks[3] = ObservedRank { process_state: ProcessState::Unseen, ..idle(3) };
-    let words = judge(&mut ranks, 4).words;
+    let words = judge(&mut ranks, 4, false).words;
     assert!(
         words.starts_with("rank 3 (process 103 is in a PID namespace that is not visible) has not made"),
         "{words}"
@@ -96,11 +96,16 @@ fn ranks_that_have_not_begun_to_open_are_named() {
     let mut ranks = [in_state(RankState::Opening, waiting(1, WaitPlace::Open, None, &[]))];
     let words = "ranks 0, 2 and 3 have not begun to open the group, for which rank 1 has waited 2.0 s".to_owned();
     assert_eq!(judged(&mut ranks, 4), (words, vec![0, 2, 3]));
+    // Ranks of other hosts are not visible, and may wait as long.
+    let verdict = judge(&mut ranks, 4, true);
+    let words = "rank 1 has waited 2.0 s in open; ranks 0, 2 and 3 are not on this host, or not started";
+    assert_eq!((verdict.words.as_str(), verdict.culprits), (words, Vec::new()));
 }
 
 #[test]
 fn groups_without_waits_are_described() {
-    let of = |ranks: &mut [ObservedRank]| (judge(ranks, ranks.len()).words, judge(ranks, ranks.len()).broken);
+    let of =
+        |ranks: &mut [ObservedRank]| (judge(ranks, ranks.len(), false).words, judge(ranks, ranks.len(), false).broken);
     assert_eq!(of(&mut [idle(0)]), ("1 rank is idle".to_owned(), false));
     assert_eq!(of(&mut [idle(0), in_state(RankState::Left, idle(1))]), ("1 rank is idle".to_owned(), false));
     assert_eq!(of(&mut [in_state(RankState::Left, idle(0))]), ("all ranks have left".to_owned(), false));
@@ -124,7 +129,7 @@ fn a_failed_group_has_the_wait_in_which_its_devices_gave_up() {
         ObservedRank { state: RankState::Failed, gave_up: waited.wait.clone(), wait: None, detail, ..waited }
     };
     let mut ranks = [gave_up(0), gave_up(1), in_state(RankState::Stopped, idle(2))];
-    let verdict = judge(&mut ranks, 3);
+    let verdict = judge(&mut ranks, 3, false);
     let waited = "rank 2 (process 102 is stopped) has not made all-gather 3, for which 2 ranks have waited 2.0 s";
     assert_eq!(verdict.words, format!("the group has failed: rank 2 is late; {waited}"));
     assert_eq!((verdict.culprits, verdict.waiting, verdict.broken), (vec![2], 0, true));
@@ -144,6 +149,6 @@ fn a_failed_group_has_the_wait_in_which_its_devices_gave_up() {
 #[test]
 fn a_wait_is_unhealthy_when_patience_ends() {
     let mut ranks = [waiting(0, WaitPlace::Kernel, Some(3), &[1]), idle(1)];
-    let verdict = judge(&mut ranks, 2);
+    let verdict = judge(&mut ranks, 2, false);
     assert!(verdict.is_healthy(Duration::from_millis(1001)) && !verdict.is_healthy(Duration::from_secs(1)));
 }
