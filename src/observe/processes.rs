@@ -105,6 +105,10 @@ impl HostPages {
         match found.holder([namespace, inner]) {
             Some(Holder { process, stopped: true, .. }) => (Some(*process), ProcessState::Stopped),
             Some(Holder { process, .. }) => (Some(*process), ProcessState::Running),
+            None if namespace_of("self") == Some(namespace) => {
+                let process = u32::try_from(inner).ok();
+                (process, process.map_or(ProcessState::Ended, |process| found.state_of_owner(process)))
+            }
             // The owner would be among the holders.
             None if self.sees(namespace) => (None, ProcessState::Ended),
             None => (None, ProcessState::Unseen),
@@ -129,6 +133,30 @@ impl OpenPage {
     fn holder(&self, [namespace, inner]: [u64; 2]) -> Option<&Holder> {
         let owns = |holder: &&Holder| u64::from(holder.inner) == inner && holder.namespace == Some(namespace);
         self.holders.iter().find(owns)
+    }
+
+    /// The state of the process that made the file, and was not among the processes that have the file open. The kernel may
+    /// not show its files, or it made the file after its files were read.
+    fn state_of_owner(&self, process: u32) -> ProcessState {
+        match stat(process) {
+            // Another process may have the number of one that has ended.
+            Some((state, _)) if self.is_open_in(process) != Some(false) => state,
+            _ => ProcessState::Ended,
+        }
+    }
+
+    /// Whether a process has the file open; `None` if the kernel does not show the files of the process.
+    fn is_open_in(&self, process: u32) -> Option<bool> {
+        let own = self.file.metadata().ok()?;
+        let is_own = |path: &Path| {
+            let other = path.metadata();
+            other.is_ok_and(|other| [other.dev(), other.ino()] == [own.dev(), own.ino()]) && is_writable(path)
+        };
+        match read_dir(format!("/proc/{process}/fd")) {
+            Ok(files) => Some(files.flatten().any(|file| is_own(&file.path()))),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => None,
+            Err(_) => Some(false),
+        }
     }
 
     /// The number of that process, as this process sees it, or else in its own namespace.
