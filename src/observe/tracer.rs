@@ -1,6 +1,6 @@
 //! The times of all calls of a process and its children, collected while they run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -24,6 +24,8 @@ pub struct Tracer {
 struct Traced {
     found: OpenPage,
     rank: usize,
+    /// The number of the rank in the world, if the group has a name.
+    world_rank: Option<usize>,
     world_size: usize,
     /// The number of the group; 0 until the ranks have shared their pages.
     group: u64,
@@ -97,9 +99,10 @@ impl Tracer {
         [self.pages.values().map(|page| page.calls.len() as u64).sum(), self.lost]
     }
 
-    /// Writes all calls in Chrome's trace format as JSON: a process for each rank, a thread for each group, and in each call the
-    /// part that was waiting for another rank. Times are in microseconds from the first call on. The clocks of the devices are
-    /// set to each other by the ends of the calls that their ranks share.
+    /// Writes all calls in Chrome's trace format as JSON: a process for each rank of each process, a thread for each group, and
+    /// in each call the part that was waiting for another rank. A rank of a named group has its number in the world, another
+    /// rank its number in its group. Times are in microseconds from the first call on. The clocks of the devices are set to
+    /// each other by the ends of the calls that their ranks share.
     ///
     /// # Errors
     /// The errors of the writer.
@@ -120,28 +123,32 @@ impl Tracer {
             to.write_all(if std::mem::take(&mut first) { b"\n" } else { b",\n" })?;
             serde_json::to_writer(&mut to, event).map_err(std::io::Error::from)
         };
+        let tracks: BTreeSet<(usize, u64)> =
+            groups.iter().flat_map(|group| group.ranks.iter().flatten()).map(|page| page.track()).collect();
+        let track = |page: &Traced| tracks.range(..page.track()).count();
         for (tid, (group, spans)) in groups.iter().zip(&all).enumerate() {
-            for (rank, page) in group.ranks.iter().enumerate() {
-                let Some(page) = page else { continue };
+            for page in group.ranks.iter().flatten() {
                 let named = |name: &'static str, text: String| TraceEvent {
                     name,
                     ph: "M",
-                    pid: rank,
+                    pid: track(page),
                     tid,
                     ts: None,
                     dur: None,
                     args: serde_json::json!({ "name": text }),
                 };
-                put(&named("process_name", format!("rank {rank} (process {})", page.process)))?;
+                let (rank, process) = page.track();
+                put(&named("process_name", format!("rank {rank} (process {process})")))?;
                 put(&named("thread_name", group.title(tid)))?;
             }
             for span in spans {
+                let Some(page) = group.ranks.get(span.rank).copied().flatten() else { continue };
                 let call = span.call.call.map_or_else(|| "a call without a label".to_owned(), |call| call.to_string());
                 let begin = us(tid, span.rank, span.call.begin_ns);
                 let mut event = TraceEvent {
                     name: &call,
                     ph: "X",
-                    pid: span.rank,
+                    pid: track(page),
                     tid,
                     ts: Some(begin),
                     dur: Some(span.ns() as f64 / 1e3),
@@ -190,7 +197,13 @@ impl TracedGroup<'_> {
 
 impl Traced {
     fn new(found: OpenPage) -> Self {
-        Self { found, rank: 0, world_size: 0, group: 0, name: String::new(), process: 0, calls: Vec::new(), next: 0 }
+        let (rank, world_rank, world_size, group, name) = (0, None, 0, 0, String::new());
+        Self { found, rank, world_rank, world_size, group, name, process: 0, calls: Vec::new(), next: 0 }
+    }
+
+    /// The row of the rank in the trace, which all its groups share: its number in the world, as far as known, and its process.
+    fn track(&self) -> (usize, u64) {
+        (self.world_rank.unwrap_or(self.rank), self.process)
     }
 
     /// Reads the new calls. Returns their number, and the number of calls that were overwritten.
@@ -200,6 +213,7 @@ impl Traced {
             let (namespace, inner) = page.owner();
             self.process = self.found.process([namespace, inner.into()]);
             (self.rank, self.world_size, self.group, self.name) = (rank, world_size, group, page.name());
+            self.world_rank = page.world_rank();
         }
         let new = page.times(self.next);
         let (Some(first), Some(last)) = (new.first(), new.last()) else { return [0; 2] };
