@@ -35,7 +35,7 @@ pub static ALL_GATHER_V: Op = Op {
 };
 
 fn strips(call: &Call<'_>, shape: &CheckedShape) -> Strips {
-    let (Some(input), Some(output)) = (&call.input, &call.output) else { return Strips::default() };
+    let (Some(input), Some(output)) = (&call.input, &call.output) else { return Strips::empty(shape.world) };
     let into = |peer| shape.part(call, output, peer);
     let strips = Strips::each(shape.world, |_| Strip::whole(input, shape.dtype), into);
     Strips { rows: Rows::gathering(shape.cut, shape.dtype), ..strips }

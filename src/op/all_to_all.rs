@@ -44,7 +44,7 @@ pub static ALL_TO_ALL_V: Op = Op {
 };
 
 fn parts(call: &Call<'_>, shape: &CheckedShape) -> Strips {
-    let (Some(input), Some(output)) = (&call.input, &call.output) else { return Strips::default() };
+    let (Some(input), Some(output)) = (&call.input, &call.output) else { return Strips::empty(shape.world) };
     let bytes = shape.bytes();
     Strips::each(shape.world, |to| Strip::part(input, to, bytes), |from| Strip::part(output, from, bytes))
 }
@@ -52,7 +52,7 @@ fn parts(call: &Call<'_>, shape: &CheckedShape) -> Strips {
 fn ragged(call: &Call<'_>, shape: &CheckedShape) -> Strips {
     let (Some(input), Some(output), Numbers::Counts([send, receive])) = (&call.input, &call.output, call.numbers)
     else {
-        return Strips::default();
+        return Strips::empty(shape.world);
     };
     // Chunks are contiguous, in rank order.
     let packed = |view: &View<'_>, counts: &[usize], number: usize| {

@@ -22,7 +22,7 @@ pub static BROADCAST: Op = Op {
 };
 
 fn strips(call: &Call<'_>, shape: &CheckedShape) -> Strips {
-    let Some(buffer) = &call.output else { return Strips::default() };
+    let Some(buffer) = &call.output else { return Strips::empty(shape.world) };
     let whole = Strip::whole(buffer, shape.dtype);
     let gives = shape.rank == shape.parameter;
     let from = |_| if gives { whole } else { Strip::NONE };

@@ -309,7 +309,7 @@ impl Op {
     /// The chunks that go from rank to rank. Empty for an all-reduce, whose algorithm decides.
     pub(crate) fn strips(&self, call: &Call<'_>, shape: &CheckedShape) -> Strips {
         match self.kernels {
-            Kernels::AllReduce => Strips::default(),
+            Kernels::AllReduce => Strips::empty(shape.world),
             Kernels::Exchange { strips, .. } => strips(call, shape),
         }
     }

@@ -23,7 +23,7 @@ pub static REDUCE: Op = Op {
 };
 
 fn strips(call: &Call<'_>, shape: &CheckedShape) -> Strips {
-    let mut strips = Strips::default();
+    let mut strips = Strips::empty(shape.world);
     if let Some(input) = &call.input {
         strips.from[shape.parameter] = Strip::whole(input, shape.dtype);
     }

@@ -36,7 +36,7 @@ pub static REDUCE_SCATTER_V: Op = Op {
 };
 
 fn strips(call: &Call<'_>, shape: &CheckedShape) -> Strips {
-    let (Some(input), Some(output)) = (&call.input, &call.output) else { return Strips::default() };
+    let (Some(input), Some(output)) = (&call.input, &call.output) else { return Strips::empty(shape.world) };
     let mut strips = Strips::each(shape.world, |peer| shape.part(call, input, peer), |_| Strip::NONE);
     strips.into[shape.rank] = Strip::whole(output, shape.dtype);
     Strips { rows: Rows::scattering(shape.cut, shape.dtype), ..strips }

@@ -22,8 +22,8 @@ pub static SEND_RECEIVE: Op = Op {
     effect: |case, rank| case.exchanged(rank),
 };
 
-fn strips(call: &Call<'_>, _shape: &CheckedShape) -> Strips {
-    let mut strips = Strips::default();
+fn strips(call: &Call<'_>, shape: &CheckedShape) -> Strips {
+    let mut strips = Strips::empty(shape.world);
     if let Numbers::Messages(messages) = call.numbers {
         for message in messages {
             let side = if message.sends { &mut strips.from } else { &mut strips.into };

@@ -22,8 +22,8 @@ pub static SHIFT: Op = Op {
 };
 
 fn strips(call: &Call<'_>, shape: &CheckedShape) -> Strips {
-    let (Some(input), Some(output)) = (&call.input, &call.output) else { return Strips::default() };
-    let mut strips = Strips::default();
+    let (Some(input), Some(output)) = (&call.input, &call.output) else { return Strips::empty(shape.world) };
+    let mut strips = Strips::empty(shape.world);
     strips.from[shape.after(shape.parameter)] = Strip::whole(input, shape.dtype);
     strips.into[shape.after(shape.world - shape.parameter)] = Strip::whole(output, shape.dtype);
     strips

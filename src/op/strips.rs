@@ -1,5 +1,10 @@
 //! The chunks of bytes that go from rank to rank in a call.
 
+use std::array;
+use std::ops::{Deref, DerefMut};
+
+use smallvec::SmallVec;
+
 use super::Cut;
 use crate::group::MAX_WORLD_SIZE;
 use crate::memory::View;
@@ -53,24 +58,59 @@ impl Rows {
     }
 }
 
-/// The chunks that a rank sends to every rank and receives from every rank.
-#[derive(Clone, Copy)]
-pub(crate) struct Strips {
-    pub(crate) from: [Strip; MAX_WORLD_SIZE],
-    pub(crate) into: [Strip; MAX_WORLD_SIZE],
-    pub(crate) rows: Rows,
-}
+/// A chunk for each rank. At least [`MAX_WORLD_SIZE`] chunks, of which the last are empty in a smaller world: kernels take as
+/// many. A group on several hosts may have more ranks, and then no kernel runs the call.
+#[derive(Clone)]
+pub(crate) struct Chunks(SmallVec<[Strip; MAX_WORLD_SIZE]>);
 
-impl Default for Strips {
-    fn default() -> Self {
-        Self { from: [Strip::NONE; MAX_WORLD_SIZE], into: [Strip::NONE; MAX_WORLD_SIZE], rows: Rows::default() }
+impl Chunks {
+    fn empty(world: usize) -> Self {
+        Self(SmallVec::from_elem(Strip::NONE, world.max(MAX_WORLD_SIZE)))
+    }
+
+    /// A value of each chunk, for a kernel.
+    #[inline]
+    pub(crate) fn map<T>(&self, of: impl Fn(Strip) -> T) -> [T; MAX_WORLD_SIZE] {
+        array::from_fn(|rank| of(self.0[rank]))
+    }
+
+    /// The chunks that `of` makes of these.
+    pub(crate) fn cut(&self, of: impl Fn(Strip) -> Strip) -> Self {
+        Self(self.iter().map(|strip| of(*strip)).collect())
     }
 }
 
+impl Deref for Chunks {
+    type Target = [Strip];
+
+    fn deref(&self) -> &[Strip] {
+        &self.0
+    }
+}
+
+impl DerefMut for Chunks {
+    fn deref_mut(&mut self) -> &mut [Strip] {
+        &mut self.0
+    }
+}
+
+/// The chunks that a rank sends to every rank and receives from every rank.
+#[derive(Clone)]
+pub(crate) struct Strips {
+    pub(crate) from: Chunks,
+    pub(crate) into: Chunks,
+    pub(crate) rows: Rows,
+}
+
 impl Strips {
+    /// Empty chunks for `world` ranks.
+    pub(crate) fn empty(world: usize) -> Self {
+        Self { from: Chunks::empty(world), into: Chunks::empty(world), rows: Rows::default() }
+    }
+
     /// Strips from the functions `from` and `into`, which give the chunk to and from each rank.
     pub(crate) fn each(world: usize, from: impl Fn(usize) -> Strip, into: impl Fn(usize) -> Strip) -> Self {
-        let mut strips = Self::default();
+        let mut strips = Self::empty(world);
         for peer in 0..world {
             strips.from[peer] = from(peer);
             strips.into[peer] = into(peer);

@@ -108,6 +108,66 @@ fn sums_of_every_type_are_those_of_two_levels() {
     });
 }
 
+/// More ranks than one host can have: every operation, with a value for each pair of ranks.
+#[test]
+fn every_operation_of_more_ranks_than_kernels_serve() {
+    const WORLD: usize = 18;
+    let hosts: Vec<usize> = (0..WORLD).map(|rank| rank / 9).collect();
+    meet(WORLD, |bootstrap| {
+        let environment = Environment::init(config(bootstrap, &hosts, [WORLD, 1, 1])).unwrap();
+        let world = environment.world();
+        let (rank, device) = (world.rank(), world.local().device());
+        let stream = Stream::new(device).unwrap();
+        let of = |from: usize| (0..WORLD).map(|to| (from * 100 + to) as i64).collect::<Vec<_>>();
+        let to = |to: usize| (0..WORLD).map(|from| (from * 100 + to) as i64).collect::<Vec<_>>();
+        let all = DeviceBuffer::<i64>::from_slice(&of(rank), &stream).unwrap();
+        let one = all.borrow().slice(..1).unwrap();
+        let output = DeviceBuffer::<i64>::new(device, WORLD).unwrap();
+        let part = output.borrow().slice(..1).unwrap();
+        let sum = |place: usize| to(place).iter().sum::<i64>();
+        world.all_gather(one.clone(), &output, &stream).unwrap();
+        assert_eq!(output.read(&stream).unwrap(), to(0));
+        world.all_gather_v(one.clone(), &output, &[1; WORLD], &stream).unwrap();
+        assert_eq!(output.read(&stream).unwrap(), to(0));
+        world.all_to_all(&all, &output, &stream).unwrap();
+        assert_eq!(output.read(&stream).unwrap(), to(rank));
+        output.write(&[0; WORLD], &stream).unwrap();
+        world.all_to_all_v(&all, &[1; WORLD], &output, &[1; WORLD], &stream).unwrap();
+        assert_eq!(output.read(&stream).unwrap(), to(rank));
+        world.reduce_scatter(&all, part.clone(), Reduction::Sum, &stream).unwrap();
+        assert_eq!(part.read(&stream).unwrap(), [sum(rank)]);
+        world.reduce_scatter_v(&all, part.clone(), &[1; WORLD], Reduction::Max, &stream).unwrap();
+        assert_eq!(part.read(&stream).unwrap(), [(1700 + rank) as i64]);
+        world.gather(one.clone(), Some(&output), 17, &stream).unwrap();
+        let gathered = output.read(&stream).unwrap();
+        assert!(rank != 17 || gathered == to(0), "{gathered:?}");
+        world.scatter(Some(&all), part.clone(), 16, &stream).unwrap();
+        assert_eq!(part.read(&stream).unwrap(), [(1600 + rank) as i64]);
+        world.shift(one.clone(), part.clone(), 1, &stream).unwrap();
+        assert_eq!(part.read(&stream).unwrap(), [((rank + WORLD - 1) % WORLD * 100) as i64]);
+        world.reduce(&all, Some(&output), Reduction::Sum, 17, &stream).unwrap();
+        let reduced = output.read(&stream).unwrap();
+        assert!(rank != 17 || reduced == (0..WORLD).map(sum).collect::<Vec<_>>(), "{reduced:?}");
+        output.write(&of(rank), &stream).unwrap();
+        world.broadcast(&output, 17, &stream).unwrap();
+        assert_eq!(output.read(&stream).unwrap(), of(17));
+        let messages = world.batch(&stream, |messages| {
+            for peer in (0..WORLD).filter(|peer| *peer != rank) {
+                messages.send(all.borrow().slice(peer..peer + 1)?, peer);
+                messages.receive(output.borrow().slice(peer..peer + 1)?, peer);
+            }
+            Ok(())
+        });
+        messages.unwrap();
+        let mut received = to(rank);
+        received[rank] = (1700 + rank) as i64;
+        assert_eq!(output.read(&stream).unwrap(), received);
+        world.all_reduce(&all, &output, &stream).unwrap();
+        assert_eq!(output.read(&stream).unwrap(), (0..WORLD).map(sum).collect::<Vec<_>>());
+        environment.close().unwrap();
+    });
+}
+
 /// Reductions other than sums: products, minima and maxima over all ranks.
 fn other_reductions_are_right<T: Sample>(environment: &Environment, hosts: &[usize]) {
     let world = environment.world();

@@ -76,7 +76,7 @@ impl Exchange<'_> {
             Counts::Known { shared, .. } => Counts::Known { largest_bytes: part_bytes, shared },
             own @ Counts::Own { .. } => own,
         };
-        let Strips { from, into, rows } = self.strips;
-        self.with(Strips { from: from.map(cut), into: into.map(cut), rows }, counts)
+        let Strips { from, into, rows } = &self.strips;
+        self.with(Strips { from: from.cut(cut), into: into.cut(cut), rows: *rows }, counts)
     }
 }

@@ -106,7 +106,7 @@ impl<'a> Exchange<'a> {
         let Strips { from, into, .. } = &self.strips;
         match self.counts {
             Counts::Known { largest_bytes, .. } => largest_bytes,
-            Counts::Own { .. } => from.iter().chain(into).map(|strip| strip.bytes).max().unwrap_or(0),
+            Counts::Own { .. } => from.iter().chain(into.iter()).map(|strip| strip.bytes).max().unwrap_or(0),
         }
     }
 
@@ -304,7 +304,7 @@ impl<'a> Exchange<'a> {
             Counts::Own { .. } => None,
         };
         let launch = self.geometry(transport, way, arena);
-        let (call, Strips { from, into, rows }) = (self.call, self.strips);
+        let (call, Strips { from, into, rows }) = (self.call, &self.strips);
         let learned = arena.own(layout.learned.offset).cast::<args::Learned>();
         let args = args::ExchangeArgs {
             state: arena.own(scratch.state.offset).cast(),

@@ -36,7 +36,7 @@ impl<'a> MulticastExchange<'a> {
         let (call, group) = (exchange.call, arena.group());
         let what = || format!("{} by multicast", call.op.operation);
         check_open(arena, &what())?;
-        let Strips { from, into, rows } = exchange.strips;
+        let Strips { from, into, rows } = &exchange.strips;
         let Some((way, operand, offset_bytes)) =
             exchange.shared().filter(|(way, ..)| has(call.op, *way) && rows.row_bytes == 0)
         else {
