@@ -157,6 +157,12 @@ impl GroupBackends {
     ) -> Result<()> {
         let mesh = self.mesh.get().ok_or_else(|| absent(Backend::Host))?;
         let stream = queue.stream();
+        // Before the lock, because another thread may hold the lock and wait for the call whose callback makes this call.
+        if let GroupHosts::Spanning(spanning) = &self.reach
+            && (steps.is_some() || TwoLevel::serves(call))
+        {
+            spanning.local().refuse_within(call.op.operation)?;
+        }
         let mut turn = self.turn.lock();
         let sequence = *turn;
         *turn += 1;

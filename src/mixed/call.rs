@@ -72,6 +72,9 @@ impl Mixed {
         options: MixedOptions<'_>,
         queue: Target<'_>,
     ) -> Result<()> {
+        // Before the lock, because another thread may hold the lock and wait for the call whose callback makes this call.
+        self.world.local().refuse_within(operation)?;
+        self.groups.iter().flatten().try_for_each(|group| group.refuse_within(operation))?;
         let known = &mut *self.known.lock();
         let recorded = queue.recording().is_some();
         let captured = recorded || (self.sizes.hosts() > 1 && queue.stream().is_capturing()?);
@@ -80,8 +83,6 @@ impl Mixed {
             GridCall { operation, dtype, operands: &operands, work: &work.view_of(), reduction: options.reduction };
         let plans = self.plans(&asked, options, recorded, captured, known)?;
         self.world.check()?;
-        self.world.local().refuse_within(operation)?;
-        self.groups.iter().flatten().try_for_each(|group| group.refuse_within(operation))?;
         match queue.recording() {
             Some(recording) => graph_part::record(&self.order, recording),
             None => self.order.lock().order(queue.stream())?,
