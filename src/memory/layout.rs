@@ -29,7 +29,7 @@ pub(crate) fn escaped_groups(bytes: u64) -> u64 {
 
 /// The capacity, in bytes of a chunk, of a slot for `bytes` bytes: whole groups.
 pub(crate) fn escaped_room(bytes: u64) -> u64 {
-    escaped_groups(bytes) * ESCAPED_GROUP_BYTES
+    escaped_groups(bytes).saturating_mul(ESCAPED_GROUP_BYTES)
 }
 
 /// Data bytes of a group of units of escaped packets.

@@ -43,8 +43,13 @@ impl Cut {
         let product = |first: usize, dims: &[usize]| dims.iter().try_fold(first, |all, dim| all.checked_mul(*dim));
         let sizes = product(1, &shape[..dim]).zip(product(part(*len)?, &shape[dim + 1..]));
         let cut = sizes.map(|(rows, part_elems)| Self { rows, part_elems, parts });
-        cut.filter(|cut| cut.whole_elems().is_some())
+        cut.filter(|cut| cut.whole_elems().is_some() && (cut.rows > 0 || cut.most_row_bytes().is_some()))
             .ok_or_else(|| Error::invalid("the shape", format!("{shape:?}"), "it has more elements than there can be"))
+    }
+
+    /// Bytes of a row of the whole, of the largest elements. A tensor without rows has no elements, with any other dimensions.
+    fn most_row_bytes(self) -> Option<usize> {
+        self.part_elems.checked_mul(self.parts)?.checked_mul(size_of::<u64>())
     }
 
     /// Elements of one part.

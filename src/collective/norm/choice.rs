@@ -147,7 +147,7 @@ pub(super) fn quantises_anywhere(kind: DeviceKind, quantised: bool) -> bool {
 fn is_slow(kind: DeviceKind, algorithm: Algorithm, dtype: Dtype, hidden: usize) -> bool {
     let tiles = if dtype == Dtype::F32 { 1 } else { MOST_CLUSTERED_TILES };
     let most_bytes = (NORM_COLUMNS * tiles) as usize * PACKET_BYTES;
-    let row_bytes = hidden * dtype.bytes();
+    let row_bytes = hidden.saturating_mul(dtype.bytes());
     let clusters = row_bytes <= most_bytes && row_bytes.is_multiple_of(PACKET_BYTES);
     kind == DeviceKind::Cuda && algorithm == Algorithm::TwoShotSentinel && !clusters
 }

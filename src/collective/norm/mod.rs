@@ -392,7 +392,7 @@ fn quantised_args(rows: &NormRows, count: usize) -> args::QuantisedRows {
 
 /// Packets of a row.
 fn packets(dtype: Dtype, elems: usize) -> usize {
-    (elems * dtype.bytes()).div_ceil(PACKET_BYTES)
+    elems.saturating_mul(dtype.bytes()).div_ceil(PACKET_BYTES)
 }
 
 /// The bytes of `rows` rows, and of `rows` output rows.

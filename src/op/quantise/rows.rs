@@ -105,7 +105,7 @@ impl RowFormat {
             ScaleLayout::Rows | ScaleLayout::Columns => rows.saturating_mul(groups),
             ScaleLayout::PackedColumns if words == 0 => 0,
             ScaleLayout::PackedColumns => {
-                let before = (words - 1).saturating_mul(rows.next_multiple_of(4));
+                let before = (words - 1).saturating_mul(rows.div_ceil(4).saturating_mul(4));
                 before.saturating_add(rows).saturating_mul(4)
             }
             ScaleLayout::Swizzled128x4 => rows.div_ceil(128).saturating_mul(words).saturating_mul(512),

@@ -178,6 +178,7 @@ fn the_choice_is_explained() {
         assert_eq!(fused(1 << 20), []);
         // Rows of no elements are refused as calls, and have ranges all the same.
         assert!(!rank.communicator.explain_norm(Dtype::BF16, 0, true).is_empty());
+        assert!(!rank.communicator.explain_norm(Dtype::F32, usize::MAX, false).is_empty());
     });
 }
 

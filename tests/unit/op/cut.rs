@@ -24,4 +24,8 @@ fn shapes_that_cannot_be() {
     assert!(message(Cut::of_parts(&[], 0, 4)).contains('0'));
     assert!(message(Cut::of_parts(&[usize::MAX, 2], 1, 4)).contains("more elements"));
     assert!(message(Cut::of_parts(&[usize::MAX / 2, 1], 1, 4)).contains("more elements"));
+    // No rows, so no elements, of rows whose bytes have no number.
+    assert!(message(Cut::of_parts(&[0, 1 << 60], 1, 4)).contains("more elements"));
+    let empty = Cut::of_parts(&[0, 1 << 40], 1, 4).unwrap();
+    assert_eq!((empty.whole_elems(), empty.offset_bytes(3, Dtype::F64)), (Some(0), 3 << 43));
 }
