@@ -215,12 +215,16 @@ fn blocking_calls_among_enqueued_calls_are_in_order() {
 
 /// The error of an all-gather with these lengths on each of two ranks: of a blocking call, or of a call and a wait.
 fn refusals(blocks: bool, lengths: [[usize; 2]; 2]) -> Vec<Error> {
+    // A rank that leaves is lost to a rank that has not made the call.
+    let all_have_an_error = Gate::new(2);
     meet(2, |bootstrap| {
         let Rank { communicator, device, stream } = open(bootstrap, &config().check_calls(true)).unwrap();
         let [count, elements] = lengths[communicator.rank()];
         let (input, mut output) = (vec![1.0f32; count], vec![0.0f32; elements]);
         if blocks {
-            return communicator.all_gather_slices(&input, &mut output, &stream).unwrap_err();
+            let error = communicator.all_gather_slices(&input, &mut output, &stream).unwrap_err();
+            all_have_an_error.pass();
+            return error;
         }
         // SAFETY: the memory outlives the work, for which the next lines wait.
         let input = unsafe { Ref::from_const(&device, input.as_ptr(), count) }.unwrap();
@@ -228,7 +232,9 @@ fn refusals(blocks: bool, lengths: [[usize; 2]; 2]) -> Vec<Error> {
         let to = unsafe { Ref::from_raw(&device, output.as_mut_ptr(), elements) }.unwrap();
         let enqueued = communicator.all_gather(input, to, &stream);
         stream.synchronize().unwrap();
-        enqueued.and_then(|()| communicator.synchronize(&stream)).unwrap_err()
+        let error = enqueued.and_then(|()| communicator.synchronize(&stream)).unwrap_err();
+        all_have_an_error.pass();
+        error
     })
 }
 
