@@ -189,6 +189,8 @@ class Device {
   virtual void enable_peer(int32_t ordinal) const = 0;
   /// Whether this device reports that it can address memory of device `ordinal`.
   virtual bool can_access(int32_t ordinal) const = 0;
+  /// The number of the device with this UUID in this process; -1 if the device is not visible. Opens no device.
+  virtual int32_t ordinal_of(const Uuid& uuid) const = 0;
   /// Whether kernels of this device change words atomically in memory of the device with this UUID. False for a device
   /// that is not visible to this process.
   virtual bool native_atomics(const Uuid& uuid) const = 0;

@@ -29,9 +29,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::bootstrap::Bootstrap;
+use crate::cbor;
 use crate::choice::Ranges;
 use crate::device::{Device, DeviceKind};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::group::{Capabilities, Config, Determinism, Group, Tuning};
 use crate::kernel::geometry::{DeviceLimits, LaunchLimits};
 use crate::memory::{Arena, Pools, SymmetricBuffer};
@@ -144,6 +145,28 @@ impl Communicator {
     /// The errors of [`open`](Self::open).
     pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
         self.split_as(color, key, self.group().config().clone())
+    }
+
+    /// As [`split`](Self::split), for a library with the names of another: each new group takes the least of the limits
+    /// `most_blocks` of its ranks, at most that of this group, and each rank its own `graph_mixing`.
+    #[doc(hidden)]
+    pub fn split_within(
+        &self,
+        color: Option<u32>,
+        key: i32,
+        most_blocks: Option<u32>,
+        graph_mixing: bool,
+    ) -> Result<Option<Self>> {
+        let own = self.group().config();
+        let asked = cbor::encode("the limits of a split", &[color, most_blocks])?;
+        let read = |bytes: &Vec<u8>| {
+            cbor::decode::<[Option<u32>; 2]>(bytes)
+                .map_err(|error| Error::bootstrap(format!("the limits of a split cannot be read: {error}")))
+        };
+        let all: Vec<_> = self.group().all_gather_bytes(&asked)?.iter().map(read).collect::<Result<_>>()?;
+        let of_group = all.into_iter().filter(|[other, _]| *other == color).filter_map(|[_, most_blocks]| most_blocks);
+        let most_blocks = of_group.chain(own.most_blocks).min();
+        self.split_as(color, key, own.clone().most_blocks(most_blocks).graph_mixing(graph_mixing))
     }
 
     /// Splits the group into groups with the settings `config`, equal on all ranks of a new group.

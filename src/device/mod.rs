@@ -235,6 +235,16 @@ impl Device {
         self.raw()?.can_access(ordinal).caught()
     }
 
+    /// The number in this process of the GPU with this UUID, of the kind of this device. `None` if the GPU is not visible to this
+    /// process, and on the host. Opens no device.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the driver fails.
+    pub fn ordinal_of(&self, uuid: &[u8; 16]) -> Result<Option<i32>> {
+        let ordinal = self.raw()?.ordinal_of(uuid).caught()?;
+        Ok(Some(ordinal).filter(|ordinal| *ordinal >= 0))
+    }
+
     /// Whether kernels of this device change words atomically in memory of the device with this UUID. False for a
     /// device that is not visible to this process.
     pub(crate) fn native_atomics(&self, uuid: &[u8; 16]) -> Result<bool> {

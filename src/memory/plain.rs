@@ -68,8 +68,14 @@ impl<T: Element> DeviceBuffer<T> {
         self.0.clone()
     }
 
-    /// The whole buffer as a [`Ref`] that keeps the memory allocated, also after the buffer is dropped.
-    pub fn shared(&self) -> Ref<'static, T> {
+    /// The whole buffer as a [`Ref`] that keeps the memory allocated until the `Ref` is dropped, also after the buffer is
+    /// dropped.
+    ///
+    /// # Safety
+    /// The buffer, or a `Ref` of this function, lives until all work with the memory has ended: a call returns before its work
+    /// ends, and graphs and bound calls use the memory later.
+    #[allow(unsafe_code)]
+    pub unsafe fn shared(&self) -> Ref<'static, T> {
         self.0.clone()
     }
 }
@@ -251,8 +257,8 @@ impl<'a, T: Element> Ref<'a, T> {
     /// Copies `values` into the memory, after earlier work of `stream`. Blocks until the copy is done.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when the length differs or the stream is of another device, [`Error::Unsupported`]
-    /// while the stream is being captured, [`Error::Device`] if the copy fails.
+    /// [`Error::InvalidArgument`] if the length differs, if the stream is of another device, or if the memory is
+    /// read-only; [`Error::Unsupported`] while the stream is being captured; [`Error::Device`] if the copy fails.
     pub fn write(&self, values: &[T], stream: &Stream) -> Result<()> {
         if values.len() != self.len {
             return Err(Error::invalid("the number of values", values.len(), format!("the buffer has {}", self.len)));

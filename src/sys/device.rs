@@ -180,6 +180,7 @@ mod bridge {
         fn import_multicast(self: &Device, fd: i32, bytes: usize) -> Result<UniquePtr<MulticastObject>>;
         fn enable_peer(self: &Device, ordinal: i32) -> Result<()>;
         fn can_access(self: &Device, ordinal: i32) -> Result<bool>;
+        fn ordinal_of(self: &Device, uuid: &[u8; 16]) -> Result<i32>;
         fn native_atomics(self: &Device, uuid: &[u8; 16]) -> Result<bool>;
         fn create_stream(self: &Device, urgent: bool) -> Result<UniquePtr<Stream>>;
         unsafe fn borrow_stream(self: &Device, raw: u64) -> Result<UniquePtr<Stream>>;

@@ -117,6 +117,7 @@ void properties(const Bench& bench) {
   CHECK(bench.device->can_access(0));
   Uuid own;
   std::copy(std::begin(found.uuid), std::end(found.uuid), own.begin());
+  CHECK(bench.device->ordinal_of(own) == bench.device->properties().ordinal && bench.device->ordinal_of({}) == -1);
   CHECK(bench.device->native_atomics(own) && !bench.device->native_atomics({}));
   CHECK(std::strlen(bench.device->describe(cudaErrorInvalidValue)) > 0);
   CHECK(throws(ErrorKind::kInvalidArgument, [] { cuda::open(1000); }) && says("1000"));

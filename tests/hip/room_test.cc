@@ -58,6 +58,7 @@ void devices() {
   const auto device = device::hip::open(1);
   const Properties properties = device->properties();
   CHECK(properties.kind == kKindHip && properties.ordinal == 1 && properties.warp == 64 && properties.uuid[15] == 2);
+  CHECK(device->ordinal_of({1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}) >= 0 && device->ordinal_of({}) == -1);
   CHECK(device->native_atomics({2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2}));  // itself
   CHECK(device->native_atomics({1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}));  // the other, by its link
   CHECK(!device->native_atomics({}));                                               // no device of this process

@@ -20,6 +20,12 @@ struct UniqueId {
   char internal[128];
 };
 
+struct Team {
+  int ranks;
+  int rank;
+  int stride;
+};
+
 struct Config {
   size_t size;
   unsigned magic;
@@ -147,7 +153,7 @@ int ncclCommInitRankConfig(void** comm, int ranks, UniqueId id, int rank, const 
   return called(__func__, " " + std::to_string(rank) + " of " + std::to_string(ranks) + " by " + id.internal[0] +
                               (config == nullptr               ? ", without a config"
                                : fits && config->blocking == 0 ? ", not blocking"
-                                                               : ", of another kind"));
+                                                               : ", a config of " + std::to_string(config->size) + " bytes"));
 }
 
 // The state of background work, which is queried too often to be logged.
@@ -224,6 +230,19 @@ int ncclGroupStart() {
   const int code = called(__func__);
   if (code == 0) ++groups;
   return code;
+}
+int ncclCommInitAll(void** comms, int ranks, const int*) {
+  for (int rank = 0; rank < ranks; ++rank) comms[rank] = new Communicator{"split", rank, ranks, true};
+  return called(__func__, " of " + std::to_string(ranks));
+}
+Team ncclTeamWorld(void* comm) {
+  const auto* of = static_cast<Communicator*>(comm);
+  return {of->ranks, of->rank, 1};
+}
+int ncclLLA2ACalcSlots(int bytes, int ranks) { return bytes * ranks; }
+int ncclGroupSimulateEnd(void*) {
+  --groups;
+  return called(__func__);
 }
 int ncclGroupEnd() {
   --groups;

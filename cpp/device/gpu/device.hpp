@@ -59,6 +59,7 @@ class OpenDevice : public Device {
   }
   void enable_peer(int32_t ordinal) const override { gpu::enable_peer(context_, ordinal); }
   bool can_access(int32_t ordinal) const override { return gpu::can_access(context_, ordinal); }
+  int32_t ordinal_of(const Uuid& uuid) const override { return gpu::ordinal_of(context_, uuid); }
   bool native_atomics(const Uuid& uuid) const override { return gpu::native_atomics(context_, uuid); }
 
   std::unique_ptr<device::Stream> create_stream(bool urgent) const override { return std::make_unique<Stream<Context>>(context_, urgent); }

@@ -98,21 +98,28 @@ bool can_access(const Context& context, int32_t ordinal) {
   return answer != 0;
 }
 
-/// Whether this device changes words atomically in memory of the visible device with this UUID.
+/// The number of the visible device with this UUID; -1 if there is none.
 template <typename Context>
-bool native_atomics(const Context& context, const Uuid& uuid) {
-  if (uuid_of(context, context.ordinal) == uuid) return true;
+int32_t ordinal_of(const Context& context, const Uuid& uuid) {
+  if (uuid_of(context, context.ordinal) == uuid) return context.ordinal;
   int devices = 0;
   check(context.api.GetDeviceCount(&devices), context, {"GetDeviceCount"});
   for (int ordinal = 0; ordinal < devices; ++ordinal) {
-    if (uuid_of(context, ordinal) != uuid) continue;
-    int answer = 0;
-    const std::string call = "DeviceGetP2PAttribute(" + std::to_string(ordinal) + ')';
-    check(context.api.DeviceGetP2PAttribute(&answer, Context::Api::DevP2PAttrNativeAtomicSupported, context.ordinal, ordinal), context,
-          {call.c_str()});
-    return answer != 0;
+    if (uuid_of(context, ordinal) == uuid) return ordinal;
   }
-  return false;
+  return -1;
+}
+
+/// Whether this device changes words atomically in memory of the visible device with this UUID.
+template <typename Context>
+bool native_atomics(const Context& context, const Uuid& uuid) {
+  const int32_t ordinal = ordinal_of(context, uuid);
+  if (ordinal < 0 || ordinal == context.ordinal) return ordinal == context.ordinal;
+  int answer = 0;
+  const std::string call = "DeviceGetP2PAttribute(" + std::to_string(ordinal) + ')';
+  check(context.api.DeviceGetP2PAttribute(&answer, Context::Api::DevP2PAttrNativeAtomicSupported, context.ordinal, ordinal), context,
+        {call.c_str()});
+  return answer != 0;
 }
 
 }  // namespace symmetra::device::gpu

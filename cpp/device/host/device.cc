@@ -79,6 +79,7 @@ class Device final : public device::Device {
   std::unique_ptr<Assembly> assemble(size_t bytes) const override { return new_assembly(registry_, bytes); }
   void enable_peer(int32_t) const override {}  // one address space: nothing to enable
   bool can_access(int32_t) const override { return true; }
+  int32_t ordinal_of(const Uuid&) const override { return -1; }  // no device has a number
   bool native_atomics(const Uuid&) const override { return true; }
 
   size_t multicast_granularity(uint32_t) const override { return host::shared_granularity(); }

@@ -63,7 +63,7 @@ impl SimInfo {
 /// An `ncclCommProperties_t`.
 #[repr(C)]
 pub(crate) struct CommProperties {
-    _size: usize,
+    pub(crate) size: usize,
     pub(crate) magic: c_uint,
     _version: c_uint,
     pub(crate) rank: c_int,

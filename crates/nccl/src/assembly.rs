@@ -15,7 +15,7 @@ use crate::opening::{group_config, open_own};
 use crate::place::RankAndSize;
 use crate::served::Kin;
 use crate::settings::FrontSettings;
-use crate::verdict::{self, RankFacts};
+use crate::verdict::{self, CommonSettings, RankFacts};
 use crate::wish::{SplitRequest, parts};
 
 /// The most bytes of a reason that ranks exchange.
@@ -144,7 +144,8 @@ impl PartAssembly<'_> {
         };
         let RankAndSize { rank, ranks } = part.place;
         let bootstrap = Tcp::from_id(address, rank, ranks, self.deadline)?;
-        open_own(bootstrap, self.device, group_config(self.settings, part.place, self.config))
+        let common = CommonSettings::of(&part.claims).at_most(self.config.most_blocks);
+        open_own(bootstrap, self.device, group_config(self.settings, common, part.place, self.config))
     }
 
     /// The last round: each rank learns whether its part is open on all ranks of the part.

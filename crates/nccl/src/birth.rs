@@ -17,6 +17,8 @@ pub(crate) struct Birth {
     /// `None` for a rank that takes part in a split without a part of its own.
     child: Option<Child>,
     returns_early: bool,
+    /// The communicator that is split: the opening is its step until all parts are open.
+    parent: Option<Arc<Comm>>,
     open: OpenTask,
 }
 
@@ -67,7 +69,7 @@ impl Birth {
         let handle = registry::insert(comm.clone())?;
         // SAFETY: the caller's promise.
         unsafe { place.write(handle) };
-        Ok(Self { child: Some(Child { comm, handle, place }), returns_early, open: Box::new(open) })
+        Ok(Self { child: Some(Child { comm, handle, place }), returns_early, parent: None, open: Box::new(open) })
     }
 
     /// An opening of other ranks that this rank takes part in.
@@ -75,7 +77,25 @@ impl Birth {
         returns_early: bool,
         open: impl FnOnce() -> Result<Option<ServingLibrary>> + Send + 'static,
     ) -> Self {
-        Self { child: None, returns_early, open: Box::new(open) }
+        Self { child: None, returns_early, parent: None, open: Box::new(open) }
+    }
+
+    /// The opening as a step of a communicator. The step begins when the opening runs: operations of the same group on the
+    /// communicator run after all openings.
+    pub(crate) fn in_step_of(self, parent: Arc<Comm>) -> Self {
+        Self { parent: Some(parent), ..self }
+    }
+
+    /// Begins the step of the parent. The opening ends the step.
+    fn begin(self) -> (Option<Child>, OpenTask) {
+        let Self { child, parent, open, .. } = self;
+        let Some(parent) = parent else { return (child, open) };
+        let step = parent.begin_step();
+        let opens = move || {
+            let _step = step;
+            open()
+        };
+        (child, Box::new(opens))
     }
 
     pub(crate) fn returns_early(&self) -> bool {
@@ -92,7 +112,8 @@ impl Birth {
 
     /// Opens the communicator, or starts a thread that does so.
     pub(crate) fn run(self) -> Result<Code> {
-        let Self { child, returns_early, open } = self;
+        let returns_early = self.returns_early;
+        let (child, open) = self.begin();
         if !returns_early {
             let side = open();
             return end(child, side).map(|()| abi::SUCCESS);
@@ -114,7 +135,7 @@ impl Birth {
         if births.len() < 2 || births.iter().all(Self::returns_early) {
             return births.into_iter().try_fold(abi::SUCCESS, |code, birth| Ok(code.max(birth.run()?)));
         }
-        let (children, opens): (Vec<_>, Vec<_>) = births.into_iter().map(|birth| (birth.child, birth.open)).unzip();
+        let (children, opens): (Vec<_>, Vec<_>) = births.into_iter().map(Self::begin).unzip();
         let sides = at_once(opens, "a communicator opened");
         // Every opening ends before the first failure is returned.
         let ended: Vec<Result> = children.into_iter().zip(sides).map(|(child, side)| end(child, side)).collect();

@@ -116,6 +116,8 @@ impl CommConfig {
             read.name = Some(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned());
         }
         read.raw = fields.0;
+        // The real library reads as many bytes as the number in the first field.
+        read.raw[..size_of::<usize>()].copy_from_slice(&size.min(KNOWN).to_ne_bytes());
         Ok(read)
     }
 }

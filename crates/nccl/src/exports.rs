@@ -22,7 +22,8 @@ use crate::{ending, group, log, memory, opening, queries, version};
 
 /// Defines functions of NCCL by two names. After the arguments stands what the function does:
 /// * `does RESULT`: for functions without a communicator;
-/// * `of COMM does |comm| RESULT`: a question or step of a communicator of this library;
+/// * `of COMM does |comm| RESULT`: a question of a communicator of this library, or a step of this rank alone;
+/// * `of COMM meets |comm| RESULT`: a step of all ranks, which the real NCCL runs at the end of a group;
 /// * `of COMM enqueues |comm, own| RESULT`: an operation on symmetra's kernels;
 /// * `of COMM refuses`: not served, and passed on for handles of the real NCCL;
 /// * `passes`: passed on always;
@@ -37,6 +38,16 @@ macro_rules! exports {
         exports!(@both $name $twin($($arg: $type),*) route::call(stringify!($name), || match route::target($comm)? {
             CommTarget::Own(own) => $own(&own).map(route::Coded::code),
             CommTarget::Real($comm) => pass_on!($name($($arg: $type),*)),
+        }));
+        exports!($($rest)*);
+    };
+    ($name:ident $twin:ident($($arg:ident: $type:ty),* $(,)?) of $comm:ident meets $own:expr; $($rest:tt)*) => {
+        exports!(@both $name $twin($($arg: $type),*) route::call(stringify!($name), || match route::target($comm)? {
+            CommTarget::Own(own) => $own(&own).map(route::Coded::code),
+            CommTarget::Real($comm) => {
+                group::enter_real()?;
+                pass_on!($name($($arg: $type),*))
+            }
         }));
         exports!($($rest)*);
     };
@@ -81,11 +92,11 @@ fn unserved(function: &str) -> Result {
     Err(CallFailure::usage(format!("{function} is not served on symmetra's kernels: {reason}")))
 }
 
-/// Runs `run` on the windows of a communicator. Null is no window, also of a communicator that is not open.
-fn windows_of(comm: &Comm, window: Handle, run: impl FnOnce(&Windows) -> Result) -> Result {
+/// Runs `run` on the windows of a communicator.
+fn windows_of(comm: &Comm, run: impl FnOnce(&Windows) -> Result) -> Result {
     match comm.side()? {
-        ServingLibrary::Own(own) if !window.is_null() => run(&own.windows),
-        _ => Ok(()),
+        ServingLibrary::Own(own) => run(&own.windows),
+        ServingLibrary::Real(_) => Ok(()),
     }
 }
 
@@ -143,9 +154,12 @@ exports! {
         comm: *mut Handle, ranks: c_int, rank: c_int, count: c_int, ids: *const UniqueId, config: MemoryPointer,
     ) does opening::init_scalable(comm, [ranks, rank], ids, count, config);
     ncclCommInitAll pncclCommInitAll(comms: *mut Handle, count: c_int, devices: *const c_int)
-        does opening::init_all(comms, count, devices);
+        does opening::init_all(comms, count, devices, || {
+            pass_on!(ncclCommInitAll(comms: *mut Handle, count: c_int, devices: *const c_int))
+        });
     ncclCommSplit pncclCommSplit(comm: Handle, color: c_int, key: c_int, part: *mut Handle, config: MemoryPointer)
         does parts::split(comm, SplitRequest { color, key }, part, config, || {
+            group::enter_real()?;
             pass_on!(ncclCommSplit(comm: Handle, color: c_int, key: c_int, part: *mut Handle, config: MemoryPointer))
         });
     ncclCommFinalize pncclCommFinalize(comm: Handle) does ending::finalize(comm, |comm| pass_on!(ncclCommFinalize(comm: Handle)));
@@ -165,14 +179,15 @@ exports! {
         of comm does |comm: &Comm| queries::memory(comm, statistic, value);
     ncclCommShrink pncclCommShrink(
         comm: Handle, list: *mut c_int, count: c_int, part: *mut Handle, config: MemoryPointer, flags: c_int,
-    ) of comm does |comm| parts::shrink(comm, Excluded { list, count }, part, config, flags);
+    ) of comm meets |comm| parts::shrink(comm, Excluded { list, count }, part, config, flags);
     ncclCommRevoke pncclCommRevoke(comm: Handle, flags: c_int)
         does ending::revoke(comm, flags, |comm| pass_on!(ncclCommRevoke(comm: Handle, flags: c_int)));
 }
 
 // Memory, windows and reductions of the program.
 exports! {
-    ncclMemAlloc pncclMemAlloc(pointer: *mut Out, bytes: usize) does memory::allocate(pointer, bytes);
+    ncclMemAlloc pncclMemAlloc(pointer: *mut Out, bytes: usize)
+        does memory::allocate(pointer, bytes, || pass_on!(ncclMemAlloc(pointer: *mut Out, bytes: usize)));
     ncclMemFree pncclMemFree(pointer: Out) does match pointer.is_null() || memory::free(pointer) {
         true => Ok(abi::SUCCESS),
         false => pass_on!(ncclMemFree(pointer: Out)).map_err(|_| memory::unknown(pointer)),
@@ -182,15 +197,18 @@ exports! {
     ncclCommDeregister pncclCommDeregister(comm: Handle, handle: Handle)
         of comm does |comm: &Comm| memory::deregister(comm, handle);
     ncclCommWindowRegister pncclCommWindowRegister(comm: Handle, buffer: Out, bytes: usize, window: *mut Handle, flags: c_int)
-        of comm does |comm| {
+        of comm meets |comm| {
             // SAFETY: NCCL's contract: an `ncclWindow_t`, which stays until the outermost group has ended.
             group::register(unsafe { Registering::new(comm, buffer, bytes, window, flags) }?)
         };
     ncclCommWindowDeregister pncclCommWindowDeregister(comm: Handle, window: Handle)
-        of comm does |comm: &Comm| windows_of(comm, window, |windows| windows.deregister(window));
+        of comm does |comm: &Comm| {
+            // Null is no window: a registration of memory that cannot be shared.
+            windows_of(comm, |windows| if window.is_null() { Ok(()) } else { windows.deregister(window) })
+        };
     ncclWinGetUserPtr pncclWinGetUserPtr(comm: Handle, window: Handle, pointer: *mut Out)
         of comm does |comm: &Comm| {
-            windows_of(comm, window, |windows| answer("the address of the pointer", pointer, windows.address(window)?))
+            windows_of(comm, |windows| answer("the address of the pointer", pointer, windows.address(window)?))
         };
     ncclRedOpCreatePreMulSum pncclRedOpCreatePreMulSum(op: *mut c_int, scalar: Out, dtype: c_int, residence: c_int, comm: Handle)
         of comm does |comm: &Comm| {
@@ -207,7 +225,8 @@ exports! {
 // Functions that this library does not serve.
 exports! {
     ncclCommGetUniqueId pncclCommGetUniqueId(comm: Handle, id: *mut UniqueId) of comm refuses;
-    ncclCommGrow pncclCommGrow(comm: Handle, ranks: c_int, id: *const UniqueId, rank: c_int, grown: *mut Handle, config: MemoryPointer) of comm refuses;
+    ncclCommGrow pncclCommGrow(comm: Handle, ranks: c_int, id: *const UniqueId, rank: c_int, grown: *mut Handle, config: MemoryPointer)
+        of comm meets |_: &Comm| unserved("ncclCommGrow");
     ncclCommSuspend pncclCommSuspend(comm: Handle, flags: c_int) of comm refuses;
     ncclCommResume pncclCommResume(comm: Handle) of comm refuses;
     ncclPutSignal pncclPutSignal(
@@ -217,7 +236,8 @@ exports! {
     ncclSignal pncclSignal(peer: c_int, signal: c_int, context: c_int, flags: c_uint, comm: Handle, stream: CudaStream)
         of comm refuses;
     ncclWaitSignal pncclWaitSignal(count: c_int, signals: Out, comm: Handle, stream: CudaStream) of comm refuses;
-    ncclDevCommCreate pncclDevCommCreate(comm: Handle, requirements: MemoryPointer, made: Out) of comm refuses;
+    ncclDevCommCreate pncclDevCommCreate(comm: Handle, requirements: MemoryPointer, made: Out)
+        of comm meets |_: &Comm| unserved("ncclDevCommCreate");
     ncclDevCommDestroy pncclDevCommDestroy(comm: Handle, made: MemoryPointer) of comm refuses;
     ncclGinBarrierCreateRequirement pncclGinBarrierCreateRequirement(
         comm: Handle, team: Team, barriers: c_int, handle: Out, requirement: Out,
@@ -276,14 +296,22 @@ others! {
     ncclResetDebugInit pncclResetDebugInit() = log::reset();
     ncclResetDebugInitInternal pncclResetDebugInitInternal() = log::reset();
     ncclParamDumpAll pncclParamDumpAll() = ();
-    ncclLLA2ACalcSlots pncclLLA2ACalcSlots(_bytes: c_int, _ranks: c_int) -> c_int = 0;
-    ncclTeamWorld pncclTeamWorld(comm: Handle) -> Team = route::question(comm, queries::world);
-    ncclTeamLsa pncclTeamLsa(comm: Handle) -> Team = route::question(comm, queries::world);
-    ncclTeamRail pncclTeamRail(comm: Handle) -> Team = route::question(comm, queries::rail);
+    ncclLLA2ACalcSlots pncclLLA2ACalcSlots(bytes: c_int, ranks: c_int) -> c_int
+        = pass_on!(ncclLLA2ACalcSlots(bytes: c_int, ranks: c_int) -> c_int).unwrap_or_default();
+    ncclTeamWorld pncclTeamWorld(comm: Handle) -> Team
+        = route::question(comm, queries::world, |comm| pass_on!(ncclTeamWorld(comm: Handle) -> Team));
+    ncclTeamLsa pncclTeamLsa(comm: Handle) -> Team
+        = route::question(comm, queries::world, |comm| pass_on!(ncclTeamLsa(comm: Handle) -> Team));
+    ncclTeamRail pncclTeamRail(comm: Handle) -> Team
+        = route::question(comm, queries::rail, |comm| pass_on!(ncclTeamRail(comm: Handle) -> Team));
     ncclTeamRankToWorld pncclTeamRankToWorld(comm: Handle, team: Team, rank: c_int) -> c_int
-        = route::question(comm, |comm| queries::team_rank(comm, team, rank));
+        = route::question(comm, |comm| queries::team_rank(comm, team, rank), |comm| {
+            pass_on!(ncclTeamRankToWorld(comm: Handle, team: Team, rank: c_int) -> c_int)
+        });
     ncclTeamRankToLsa pncclTeamRankToLsa(comm: Handle, team: Team, rank: c_int) -> c_int
-        = route::question(comm, |comm| queries::team_rank(comm, team, rank));
+        = route::question(comm, |comm| queries::team_rank(comm, team, rank), |comm| {
+            pass_on!(ncclTeamRankToLsa(comm: Handle, team: Team, rank: c_int) -> c_int)
+        });
 }
 
 /// The mark of this library, which a search for the real NCCL skips, and the library's version.

@@ -86,10 +86,11 @@ pub(crate) fn end() -> Result<Code> {
     }
 }
 
-/// Ends a group and drops the calls of the outermost one.
-pub(crate) fn drop_calls() -> Result {
-    let Some(group) = close()? else { return Ok(()) };
-    if group.real { real::group_end().map(drop) } else { Ok(()) }
+/// Ends a group and drops the calls of the outermost one. `pass` ends the group of the real NCCL without its calls.
+pub(crate) fn drop_calls(pass: impl FnOnce() -> Result<Code>) -> Result<Code> {
+    let Some(group) = close()? else { return Ok(abi::SUCCESS) };
+    group.births.into_iter().for_each(Birth::give_up);
+    if group.real { pass() } else { Ok(abi::SUCCESS) }
 }
 
 /// Ends a group; the outermost one is returned.

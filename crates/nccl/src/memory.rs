@@ -8,7 +8,7 @@ use once_cell::sync::Lazy;
 use parking_lot::Mutex;
 use symmetra::{DeviceBuffer, Ref};
 
-use crate::abi::{self, Handle};
+use crate::abi::{self, Code, Handle};
 use crate::comm::Comm;
 use crate::error::{CallFailure, Result, argument};
 use crate::out::{answer, not_null};
@@ -18,15 +18,19 @@ use crate::windows;
 /// The memory that this library allocated, by address.
 static ALLOCATED: Lazy<Mutex<BTreeMap<usize, DeviceBuffer<u8>>>> = Lazy::new(Mutex::default);
 
-/// `ncclMemAlloc`.
-pub(crate) fn allocate(out: *mut *mut c_void, bytes: usize) -> Result {
+/// `ncclMemAlloc`. `pass` allocates by the real library, which accepts windows of its own memory alone.
+pub(crate) fn allocate(out: *mut *mut c_void, bytes: usize, pass: impl FnOnce() -> Result<Code>) -> Result<Code> {
     answer("the address of the pointer", out, std::ptr::null_mut())?;
-    let device = settings()?.current_device()?;
+    let settings = settings()?;
+    if settings.is_off() {
+        return pass();
+    }
+    let device = settings.current_device()?;
     // Every pointer is of its own memory, also one of no bytes.
     let memory = DeviceBuffer::<u8>::new(&device, bytes.max(1))?;
     let address = memory.as_raw();
     ALLOCATED.lock().insert(address as usize, memory);
-    answer("the address of the pointer", out, address.cast())
+    answer("the address of the pointer", out, address.cast()).map(|()| abi::SUCCESS)
 }
 
 /// `ncclMemFree` of memory that this library allocated, which ends the windows inside. `false` for other memory.
@@ -37,10 +41,13 @@ pub(crate) fn free(address: *mut c_void) -> bool {
 }
 
 /// Memory that this library allocated and that contains the range.
+#[allow(unsafe_code)]
 pub(crate) fn find(range: Range<usize>) -> Option<Ref<'static, u8>> {
     let allocated = ALLOCATED.lock();
     let (start, memory) = allocated.range(..=range.start).next_back()?;
-    memory.shared().slice(range.start - start..range.end.checked_sub(*start)?).ok()
+    // SAFETY: as with NCCL, the program frees the memory only after the work that uses it.
+    let memory = unsafe { memory.shared() };
+    memory.slice(range.start - start..range.end.checked_sub(*start)?).ok()
 }
 
 /// The failure for an address without memory of `ncclMemAlloc`.

@@ -19,9 +19,9 @@ use crate::out::not_null;
 use crate::place::RankAndSize;
 use crate::real;
 use crate::served::{Kin, RealComm};
-use crate::settings::{FrontSettings, Serve, settings};
+use crate::settings::{FrontSettings, settings};
 use crate::variables::variable;
-use crate::verdict::{self, RankFacts};
+use crate::verdict::{self, CommonSettings, RankFacts};
 use crate::windows;
 
 /// The most time of an opening, and of a wait in a call. A rank may wait for a whole night of another.
@@ -35,7 +35,7 @@ const WORKSPACE_SIGNALS_BYTES: usize = 4096;
 pub(crate) fn unique_id(id: *mut UniqueId) -> Result {
     let place = not_null("the id", id)?;
     let settings = settings()?;
-    let made = match settings.has_comm_id || settings.serve == Serve::Off {
+    let made = match settings.is_off() {
         true => real::unique_id()?,
         false => UniqueId::from(Meeting::id(variable("NCCL_SOCKET_IFNAME").as_deref())?),
     };
@@ -103,7 +103,12 @@ fn init_real(out: *mut Handle, place: RankAndSize, id: UniqueId, config: CommCon
 }
 
 /// The settings of a group.
-pub(crate) fn group_config(settings: &FrontSettings, place: RankAndSize, config: &CommConfig) -> Group {
+pub(crate) fn group_config(
+    settings: &FrontSettings,
+    common: CommonSettings,
+    place: RankAndSize,
+    config: &CommConfig,
+) -> Group {
     let wait = settings.timeout.unwrap_or(STEADY);
     let deadlines = Deadlines::default().open(settings.timeout.unwrap_or(OPEN)).first_use(wait).steady(wait);
     let pair_bytes = match place.ranks {
@@ -117,8 +122,8 @@ pub(crate) fn group_config(settings: &FrontSettings, place: RankAndSize, config:
         .pair_bytes(pair_bytes)
         // The table of the arenas, and those of the windows; a window needs one while the table of a dropped one is in use.
         .registrations(2 * windows::MOST as u32)
-        .check_calls(settings.check_calls)
-        .most_blocks(config.most_blocks)
+        .check_calls(common.check_calls)
+        .most_blocks(common.most_blocks)
         .graph_mixing(config.graph_mixing)
         .silence(!log::is_warn())
         // The host device has no streams of the program: a call returns when its work has ended.
@@ -135,6 +140,7 @@ struct OpeningRank<'a> {
     place: RankAndSize,
     settings: &'a FrontSettings,
     config: &'a CommConfig,
+    common: CommonSettings,
     met: Joined,
     deadline: Instant,
 }
@@ -148,11 +154,12 @@ fn open(
     config: &CommConfig,
 ) -> Result<ServingLibrary> {
     let deadline = deadline(settings);
-    let claim = RankFacts::new(device, settings)?.bytes();
+    let claim = RankFacts::new(device, settings, config)?.bytes();
     let met = Meeting::join(id, place.rank, place.ranks, &claim, deadline)?;
     let claims = verdict::read(met.claims())?;
     verdict::check_distinct(&claims)?;
-    let mut opening = OpeningRank { place, settings, config, met, deadline };
+    let common = CommonSettings::of(&claims);
+    let mut opening = OpeningRank { place, settings, config, common, met, deadline };
     let objection = opening.objection(device, &claims)?;
     let name = format!("{} of {}, rank {}", config.name(), place.ranks, place.rank);
     match objection {
@@ -194,7 +201,7 @@ impl OpeningRank<'_> {
             None => String::from_utf8_lossy(&all.into_iter().next().unwrap_or_default()).parse()?,
         };
         let bootstrap = Tcp::from_id(address, rank, ranks, self.deadline)?;
-        open_own(bootstrap, device, group_config(self.settings, self.place, self.config))
+        open_own(bootstrap, device, group_config(self.settings, self.common, self.place, self.config))
     }
 
     /// Opens by the real library, with an id of rank 0. A rank without a real library sends no bytes, and all ranks fail.
@@ -222,11 +229,19 @@ pub(crate) fn open_own(bootstrap: impl Bootstrap, device: &Device, config: Group
     OwnComm::new(Communicator::open(bootstrap, device, config)?)
 }
 
-/// `ncclCommInitAll`: a communicator for each device, all in this process.
-pub(crate) fn init_all(out: *mut Handle, count: c_int, devices: *const c_int) -> Result {
+/// `ncclCommInitAll`: a communicator for each device, all in this process. `pass` opens by the real library.
+pub(crate) fn init_all(
+    out: *mut Handle,
+    count: c_int,
+    devices: *const c_int,
+    pass: impl FnOnce() -> Result<Code>,
+) -> Result<Code> {
     let out = not_null("the communicators", out)?;
     let ranks = place(count, 0)?.ranks;
     let settings = settings()?;
+    if settings.is_off() {
+        return pass();
+    }
     let ordinals: Vec<c_int> = match devices.is_null() {
         true => (0..count).collect(),
         // SAFETY: NCCL's contract: `count` numbers, or null.
@@ -250,17 +265,39 @@ pub(crate) fn init_all(out: *mut Handle, count: c_int, devices: *const c_int) ->
         )));
     }
     let config = CommConfig::of(settings);
+    let claims: Vec<RankFacts> =
+        devices.iter().map(|device| RankFacts::new(device, settings, &config)).collect::<Result<_>>()?;
+    let mut objection = verdict::objection(&claims);
+    for device in &devices {
+        if objection.is_none() {
+            objection = verdict::unreachable(device, &claims)?;
+        }
+    }
+    match objection {
+        Some(reason) if verdict::only(&claims) => {
+            let text = format!("symmetra cannot serve {ranks} devices: {reason}, and SYMMETRA_NCCL_SERVE is only");
+            return Err(CallFailure::usage(text));
+        }
+        Some(reason) => {
+            log::birth(&format!("communicators of {ranks} devices: the real NCCL serves: {reason}"));
+            let with_reason =
+                |failure: CallFailure| CallFailure { text: format!("{reason}: {}", failure.text), ..failure };
+            return pass().map_err(with_reason);
+        }
+        None => {}
+    }
+    let common = CommonSettings::of(&claims);
     let bootstraps = Threads::new(ranks)?;
     let mut births = Vec::with_capacity(ranks);
     for ((rank, device), bootstrap) in devices.into_iter().enumerate().zip(bootstraps) {
         let place = RankAndSize { rank, ranks };
         let comm = Comm::opening(Some(place), ordinals[rank], config.clone());
-        let group = group_config(settings, place, &config);
+        let group = group_config(settings, common, place, &config);
         let open = move || open_own(bootstrap, &device, group).map(|own| Some(ServingLibrary::Own(own)));
         // SAFETY: NCCL's contract: room for `count` communicators.
         let place = unsafe { out.add(rank) };
         // SAFETY: as above; the place stays until the call returns.
         births.push(unsafe { Birth::new(place, comm, open) }?);
     }
-    Birth::run_all(births).map(drop)
+    Birth::run_all(births)
 }

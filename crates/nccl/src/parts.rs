@@ -54,14 +54,9 @@ pub(crate) fn split(
         (_, Some(own)) => {
             SplitWay::Reunion(Reunion::new(own, &parent.next_split(), parent.open_place()?, config.clone())?)
         }
-        _ => SplitWay::Parent(parent.clone()),
+        _ => SplitWay::Parent(parent.clone(), config.clone()),
     };
-    // The split is a step of the parent until all parts are open.
-    let step = parent.begin_step();
-    let open = move || {
-        let _step = step;
-        way.split(wish)
-    };
+    let open = move || way.split(wish);
     let birth = match wish.color {
         NO_PART => Birth::of_others(config.returns_early, open),
         _ => {
@@ -70,13 +65,13 @@ pub(crate) fn split(
             unsafe { Birth::new(out, comm, open) }?
         }
     };
-    group::give_birth(birth)
+    group::give_birth(birth.in_step_of(parent))
 }
 
 /// How the ranks of a communicator split it.
 enum SplitWay {
-    /// Over the communicator, on symmetra's kernels.
-    Parent(Arc<Comm>),
+    /// Over the communicator, on symmetra's kernels, with the settings of the part.
+    Parent(Arc<Comm>, CommConfig),
     /// Without the communicator, which is revoked.
     Reunion(Reunion),
     /// The real NCCL serves the communicator.
@@ -89,9 +84,11 @@ impl SplitWay {
         let part = match self {
             Self::Parting(parting) => return parting.run(),
             Self::Reunion(reunion) => reunion.split(wish)?,
-            Self::Parent(parent) => {
+            Self::Parent(parent, config) => {
                 let own = parent.own().ok_or_else(|| CallFailure::usage("the communicator ended during its split"))?;
-                own.communicator.split(wish.color(), wish.key)?.map(OwnComm::new).transpose()?
+                let CommConfig { most_blocks, graph_mixing, .. } = config;
+                let part = own.communicator.split_within(wish.color(), wish.key, most_blocks, graph_mixing)?;
+                part.map(OwnComm::new).transpose()?
             }
         };
         Ok(part.map(ServingLibrary::Own))

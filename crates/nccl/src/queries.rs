@@ -3,31 +3,50 @@
 
 use std::ffi::c_int;
 
-use crate::abi::{CommProperties, MAGIC, SimInfo, Team};
+use crate::abi::{Code, CommProperties, MAGIC, SimInfo, Team};
 use crate::comm::{Comm, OwnComm};
 use crate::error::{CallFailure, Result, argument};
 use crate::group;
 use crate::out::answer;
 use crate::place::RankAndSize;
+use crate::real::pass_on;
 
 /// `ncclCommQueryProperties`. The interface for kernels of the program is not served.
 pub(crate) fn properties(comm: &Comm, out: *mut CommProperties) -> Result {
     if out.is_null() {
         return Err(argument("the properties", "null", "the call writes them"));
     }
-    // SAFETY: the caller's struct, which is not null.
-    let properties = unsafe { &mut *out };
-    if properties.magic != MAGIC {
-        let found = properties.magic;
+    // SAFETY: the caller's struct, which is not null, begins with its size.
+    let size = unsafe { (*out).size };
+    // SAFETY: the magic number follows.
+    let found = unsafe { (*out).magic };
+    if found != MAGIC {
         return Err(CallFailure::usage(format!(
             "the magic number of the properties is {found:#x}: it must be {MAGIC:#x}"
         )));
     }
     let RankAndSize { rank, ranks } = comm.place();
-    (properties.rank, properties.ranks) = (rank as c_int, ranks as c_int);
-    (properties.device, properties.nvml_device) = (comm.device, comm.device);
-    (properties.device_api, properties.multimem, properties.host_rma) = (false, false, false);
-    (properties.gin_type, properties.railed_gin_type, properties.lsa_teams) = (0, 0, 1);
+    /// Writes a field if the caller's struct, of any version, has it.
+    macro_rules! write {
+        ($($field:ident = $value:expr;)*) => {$(
+            if std::mem::offset_of!(CommProperties, $field) < size {
+                // SAFETY: the field lies in the caller's struct: versions of NCCL end a struct after a field.
+                unsafe { (&raw mut (*out).$field).write($value) };
+            }
+        )*};
+    }
+    write! {
+        rank = rank as c_int;
+        ranks = ranks as c_int;
+        device = comm.device;
+        nvml_device = comm.device;
+        device_api = false;
+        multimem = false;
+        gin_type = 0;
+        lsa_teams = 1;
+        host_rma = false;
+        railed_gin_type = 0;
+    }
     Ok(())
 }
 
@@ -64,8 +83,9 @@ pub(crate) fn team_rank(comm: &Comm, team: Team, rank: c_int) -> c_int {
     (comm.place().rank as c_int).wrapping_add(rank.wrapping_sub(team.rank).wrapping_mul(team.stride))
 }
 
-/// `ncclGroupSimulateEnd`: drops the calls of the group. No time is estimated.
-pub(crate) fn simulate(out: *mut SimInfo) -> Result {
+/// `ncclGroupSimulateEnd`: drops the calls of the group. The real library estimates the time of its calls; no time of others is
+/// estimated.
+pub(crate) fn simulate(out: *mut SimInfo) -> Result<Code> {
     if !out.is_null() {
         // SAFETY: the caller's struct, which is not null.
         let simulation = unsafe { &mut *out };
@@ -79,5 +99,5 @@ pub(crate) fn simulate(out: *mut SimInfo) -> Result {
         }
         simulation.estimated_time = 0.0;
     }
-    group::drop_calls()
+    group::drop_calls(|| pass_on!(ncclGroupSimulateEnd(out: *mut SimInfo)))
 }

@@ -65,9 +65,12 @@ impl Symbol {
 
 /// Calls a function of the real library by its name, with arguments of the types in NCCL's header.
 macro_rules! pass_on {
-    ($name:ident($($arg:ident: $type:ty),*)) => {{
+    ($name:ident($($arg:ident: $type:ty),*)) => {
+        pass_on!($name($($arg: $type),*) -> $crate::abi::Code)
+    };
+    ($name:ident($($arg:ident: $type:ty),*) -> $result:ty) => {{
         static SYMBOL: $crate::real::Symbol = $crate::real::Symbol::new(stringify!($name));
-        type Function = unsafe extern "C" fn($($type),*) -> $crate::abi::Code;
+        type Function = unsafe extern "C" fn($($type),*) -> $result;
         SYMBOL.address().map(|address| {
             // SAFETY: the function of the real library with this name has the type that NCCL's header declares.
             let function = unsafe { std::mem::transmute::<usize, Function>(address) };

@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::opening::{group_config, open_own};
 use crate::place::RankAndSize;
 use crate::settings::{FrontSettings, settings};
+use crate::verdict::CommonSettings;
 use crate::wish::{SplitRequest, parts};
 
 /// The most time in which all ranks have to come.
@@ -24,6 +25,7 @@ pub(crate) struct Reunion {
     place: RankAndSize,
     device: Device,
     config: CommConfig,
+    common: CommonSettings,
     settings: &'static FrontSettings,
     deadline: Instant,
 }
@@ -32,12 +34,15 @@ impl Reunion {
     /// Ranks of the communicator `of` that meet by a name: equal on these ranks, and of no other meeting of `of`.
     pub(crate) fn new(of: &OwnComm, name: &str, place: RankAndSize, config: CommConfig) -> Result<Self> {
         let settings = settings()?;
+        let group = of.communicator.group().config();
+        let common = CommonSettings { check_calls: group.check_calls, most_blocks: group.most_blocks };
         let base = Path::new("/dev/shm");
         let base = if base.is_dir() { base.to_owned() } else { std::env::temp_dir() };
         Ok(Self {
             directory: base.join(format!("symmetra-nccl-{}-{name}", of.token)),
             place,
             device: of.communicator.device().clone(),
+            common: common.at_most(config.most_blocks),
             config,
             settings,
             deadline: Instant::now() + settings.timeout.unwrap_or(MEET),
@@ -55,7 +60,11 @@ impl Reunion {
 
     /// Opens a communicator of all ranks. Collective; blocks.
     pub(crate) fn open(self) -> Result<OwnComm> {
-        let own = open_own(self.connect()?, &self.device, group_config(self.settings, self.place, &self.config))?;
+        let own = open_own(
+            self.connect()?,
+            &self.device,
+            group_config(self.settings, self.common, self.place, &self.config),
+        )?;
         self.remove();
         Ok(own)
     }

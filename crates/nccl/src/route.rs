@@ -82,10 +82,16 @@ pub(crate) fn operation<T>(comm: &Arc<Comm>, own: impl FnOnce(&Arc<Comm>, &OwnCo
     }
 }
 
-/// The answer to a question that cannot fail; the default for a handle that is not a communicator of symmetra's kernels.
-pub(crate) fn question<T: Default>(handle: Handle, answer: impl FnOnce(&Comm) -> T) -> T {
+/// The answer to a question that cannot fail: of this library, or of the real one for its handles. The default for a handle of
+/// no communicator, and without a real library.
+pub(crate) fn question<T: Default>(
+    handle: Handle,
+    answer: impl FnOnce(&Comm) -> T,
+    pass: impl FnOnce(Handle) -> Result<T>,
+) -> T {
     match target(handle) {
         Ok(CommTarget::Own(comm)) => answer(&comm),
-        _ => T::default(),
+        Ok(CommTarget::Real(handle)) => pass(handle).unwrap_or_default(),
+        Err(_) => T::default(),
     }
 }

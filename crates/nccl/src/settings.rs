@@ -62,6 +62,11 @@ fn number<T: std::str::FromStr + PartialOrd + std::fmt::Display>(name: &str, lea
 }
 
 impl FrontSettings {
+    /// Whether the real library serves all communicators.
+    pub(crate) fn is_off(&self) -> bool {
+        self.has_comm_id || self.serve == Serve::Off
+    }
+
     /// The device of the calling thread.
     pub(crate) fn current_device(&self) -> Result<Device> {
         Ok(match self.device {

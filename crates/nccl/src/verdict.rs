@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 use symmetra::{Device, DeviceKind};
 
+use crate::config::CommConfig;
 use crate::error::{CallFailure, Result};
 use crate::settings::{FrontSettings, Serve};
 
@@ -26,6 +27,32 @@ pub(crate) struct RankFacts {
     /// Whether the rank accepts no other library.
     only: bool,
     share: bool,
+    /// Whether the rank asks that calls are compared before they run.
+    check_calls: bool,
+    /// The most blocks of a call that the rank allows.
+    most_blocks: Option<u32>,
+}
+
+/// The settings of a group that are equal on all ranks, from the wishes of all ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CommonSettings {
+    pub(crate) check_calls: bool,
+    pub(crate) most_blocks: Option<u32>,
+}
+
+impl CommonSettings {
+    /// Calls are compared if one rank asks for that, and take the least of the limits of all ranks.
+    pub(crate) fn of(claims: &[RankFacts]) -> Self {
+        Self {
+            check_calls: claims.iter().any(|claim| claim.check_calls),
+            most_blocks: claims.iter().filter_map(|claim| claim.most_blocks).min(),
+        }
+    }
+
+    /// These settings with one more limit of blocks.
+    pub(crate) fn at_most(self, blocks: Option<u32>) -> Self {
+        Self { most_blocks: self.most_blocks.into_iter().chain(blocks).min(), ..self }
+    }
 }
 
 /// The network namespace of the process.
@@ -38,8 +65,13 @@ fn uuid(device: &Device) -> String {
     device.uuid().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// The bytes of these digits; `None` for other texts.
+fn bytes_of(uuid: &str) -> Option<[u8; 16]> {
+    u128::from_str_radix(uuid, 16).ok().filter(|_| uuid.len() == 32).map(u128::to_be_bytes)
+}
+
 impl RankFacts {
-    pub(crate) fn new(device: &Device, settings: &FrontSettings) -> Result<Self> {
+    pub(crate) fn new(device: &Device, settings: &FrontSettings, config: &CommConfig) -> Result<Self> {
         let refuses = match (settings.serve, settings.no_p2p) {
             (Serve::Off, _) => "SYMMETRA_NCCL_SERVE is off",
             (_, true) => "NCCL_P2P_DISABLE is 1",
@@ -56,6 +88,8 @@ impl RankFacts {
             refuses: refuses.to_owned(),
             only: settings.serve == Serve::Only,
             share: settings.share,
+            check_calls: settings.check_calls,
+            most_blocks: config.most_blocks,
         })
     }
 
@@ -131,12 +165,12 @@ pub(crate) fn unreachable(device: &Device, claims: &[RankFacts]) -> Result<Optio
     if device.kind() != DeviceKind::Cuda {
         return Ok(None);
     }
-    for ordinal in 0..Device::count(device.kind()) {
-        let other = Device::cuda(ordinal)?;
-        let uuid = uuid(&other);
-        let peer = claims.iter().position(|claim| claim.uuid == uuid);
-        if let Some(rank) = peer.filter(|_| other.ordinal() != device.ordinal())
-            && !device.can_access(other.ordinal())?
+    for (rank, claim) in claims.iter().enumerate() {
+        let Some(uuid) = bytes_of(&claim.uuid) else { continue };
+        // The GPU is not opened: that would make a context there.
+        let ordinal = device.ordinal_of(&uuid)?.filter(|ordinal| *ordinal != device.ordinal());
+        if let Some(ordinal) = ordinal
+            && !device.can_access(ordinal)?
         {
             return Ok(Some(format!("GPU {} cannot access the memory of rank {rank}", device.ordinal())));
         }

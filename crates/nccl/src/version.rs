@@ -4,6 +4,7 @@ use std::ffi::c_int;
 
 use crate::error::{CallFailure, Result};
 use crate::real;
+use crate::settings::{FrontSettings, settings};
 use crate::variables::own;
 
 /// The newest version whose semantics the tests cover: 2.28.9.
@@ -18,14 +19,15 @@ fn number(text: &str) -> Option<c_int> {
     }
 }
 
-/// The number of `ncclGetVersion`: the version of the real library, at most the tested one. `SYMMETRA_NCCL_VERSION` names
-/// another, above the tested one with `force:` before the version.
+/// The number of `ncclGetVersion`: the version of the real library, at most the tested one unless the real library serves all
+/// communicators. `SYMMETRA_NCCL_VERSION` names another, above the tested one with `force:` before the version.
 ///
 /// # Errors
 /// A value of the variable that is no version, or above the tested one.
 pub(crate) fn reported() -> Result<c_int> {
     let Some(value) = own("VERSION") else {
-        return Ok(real::version().map_or(TESTED, |version| version.min(TESTED)));
+        let most = if settings().is_ok_and(FrontSettings::is_off) { c_int::MAX } else { TESTED };
+        return Ok(real::version().map_or(TESTED, |version| version.min(most)));
     };
     let (forced, text) = match value.strip_prefix("force:") {
         Some(text) => (true, text),

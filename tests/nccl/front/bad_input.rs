@@ -98,7 +98,7 @@ fn arguments_of_openings() {
 }
 
 /// One byte sequence as the start of an `ncclConfig_t`.
-fn config(size: u64, magic: u32, integers: &[(usize, i32)]) -> [u8; 96] {
+pub(crate) fn config(size: u64, magic: u32, integers: &[(usize, i32)]) -> [u8; 96] {
     let mut config = [0; 96];
     config[..8].copy_from_slice(&size.to_ne_bytes());
     config[8..12].copy_from_slice(&magic.to_ne_bytes());
@@ -176,8 +176,17 @@ fn splits_windows_and_reductions() {
         let destroyed = library::ncclAllReduce(at, at, 1, F32, op, rank.comm, 0);
         refused(destroyed, 4, &[&format!("the reduction is {op}")]);
         assert_eq!(buffer.values(), [1.0], "a refused call ran");
+        refused(library::ncclWinGetUserPtr(rank.comm, 0, &raw mut other), 4, &["ncclWinGetUserPtr"]);
+        ok(library::ncclCommWindowDeregister(rank.comm, 0));
         let mut properties = [0u8; 64];
         refused(library::ncclCommQueryProperties(rank.comm, properties.as_mut_ptr()), 5, &["magic number"]);
+        // The struct of an earlier version ends before the fields of later versions.
+        properties = [0xee; 64];
+        properties[..8].copy_from_slice(&40_u64.to_ne_bytes());
+        properties[8..12].copy_from_slice(&0xcafe_beef_u32.to_ne_bytes());
+        ok(library::ncclCommQueryProperties(rank.comm, properties.as_mut_ptr()));
+        let place = [rank.rank as u32, 2].map(u32::to_ne_bytes).concat();
+        assert_eq!((&properties[16..24], &properties[40..]), (&place[..], &[0xee; 24][..]));
     });
 }
 

@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
+use crate::bad_input;
 use crate::library::{self, ByValue, Comm, last_error, ok};
 use crate::values::Memory;
 use crate::world::unique_id;
@@ -76,6 +77,7 @@ pub(crate) fn log_of(mut process: Command, library: &Path, variables: &[(&str, &
 fn case() {
     match std::env::var(CASE).as_deref() {
         Ok("foreign") => foreign(),
+        Ok("foreign_steps") => foreign_steps(),
         Ok("seventeen") => seventeen(),
         Ok("unserved") => unserved(),
         Ok("absent") => absent(),
@@ -129,6 +131,59 @@ fn without_service_every_call_goes_to_the_real_library() {
             "ncclAllReduce",
             "ncclCommSplit 5 by -2",
             "ncclCommDestroy",
+        ]
+    );
+}
+
+/// Steps of all ranks of a communicator of the real library belong to the group of the real library, which runs them together.
+fn foreign_steps() {
+    let mut comms = [0; 2];
+    ok(library::ncclCommInitAll(comms.as_mut_ptr(), 2, std::ptr::null()));
+    assert_eq!((served(comms[1]), library::team_world(comms[1])), (0, library::Team([2, 1, 1])));
+    assert_eq!((library::team_world(0), library::ncclLLA2ACalcSlots(16, 3)), (library::Team([0; 3]), 48));
+    let mut version = 0;
+    ok(library::ncclGetVersion(&raw mut version));
+    assert_eq!(version, 22_999);
+    let mut comm = 0;
+    ok(library::ncclCommInitRank(&raw mut comm, 1, ByValue(unique_id()), 0));
+    let (mut part, mut window, mut memory, mut buffer) = (0, 0, 0, Memory::new(F32, &[1.0]));
+    ok(library::ncclMemAlloc(&raw mut memory, 64));
+    ok(library::ncclMemFree(memory));
+    ok(library::ncclGroupStart());
+    ok(library::ncclCommSplit(comm, 5, 0, &raw mut part, std::ptr::null()));
+    ok(library::ncclCommWindowRegister(comm, buffer.start(), 4, &raw mut window, 0));
+    ok(library::ncclGroupEnd());
+    ok(library::ncclGroupStart());
+    ok(sum(comm));
+    ok(library::ncclGroupSimulateEnd(std::ptr::null_mut()));
+    // A config of a later version: the real library gets the bytes that this library knows, and their number.
+    let mut config = [0_u8; 200];
+    config[..96].copy_from_slice(&bad_input::config(200, 0xcafe_beef, &[]));
+    ok(library::ncclCommInitRankConfig(&raw mut comm, 1, ByValue(unique_id()), 0, config.as_ptr()));
+}
+
+#[test]
+fn steps_of_all_ranks_are_in_the_group_of_the_real_library() {
+    let real = Real::new();
+    real.answer("version 22999");
+    run("foreign_steps", &real.path(), &[("SYMMETRA_NCCL_SERVE", "off")]);
+    assert_eq!(
+        real.calls(),
+        [
+            "ncclCommInitAll of 2",
+            "ncclGetUniqueId",
+            "ncclCommInitRankConfig 0 of 1 by i, without a config",
+            "ncclMemAlloc",
+            "ncclMemFree",
+            "ncclGroupStart",
+            "ncclCommSplit 5 by 0 in a group",
+            "ncclCommWindowRegister in a group",
+            "ncclGroupEnd",
+            "ncclGroupStart",
+            "ncclAllReduce in a group",
+            "ncclGroupSimulateEnd",
+            "ncclGetUniqueId",
+            "ncclCommInitRankConfig 0 of 1 by i, a config of 96 bytes",
         ]
     );
 }

@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 
 use crate::library::{self, last_error, ok};
+use crate::life::async_error;
 use crate::values::Memory;
 use crate::world::{Rank, all, threads};
 
@@ -154,6 +155,23 @@ fn messages_of_a_rank_to_itself() {
     });
 }
 
+/// Operations on a communicator run after its split in the same group, in either order of the calls.
+#[test]
+fn an_operation_after_a_split_in_one_group() {
+    threads(2, |rank| {
+        let (mut buffer, mut part) = (memory([1.0]), 0);
+        group(|| {
+            ok(library::ncclCommSplit(rank.comm, 0, 0, &raw mut part, std::ptr::null()));
+            assert_eq!(async_error(rank.comm), 0);
+            ok(library::ncclAllReduce(buffer.start(), buffer.start(), 1, F32, 0, rank.comm, 0));
+        });
+        assert_eq!(buffer.values(), [2.0]);
+        ok(library::ncclAllReduce(buffer.start(), buffer.start(), 1, F32, 0, part, 0));
+        assert_eq!(buffer.values(), [4.0]);
+        ok(library::ncclCommDestroy(part));
+    });
+}
+
 /// `ncclGroupSimulateEnd` drops the calls.
 #[test]
 fn a_simulated_group_runs_nothing() {
@@ -168,5 +186,13 @@ fn a_simulated_group_runs_nothing() {
         assert_eq!(buffer.values(), [1.0]);
         assert_eq!(simulation[16..20], 0.0_f32.to_ne_bytes());
         assert_eq!(library::ncclGroupEnd(), 5);
+        // An opening of the group is given up.
+        let mut part = 1;
+        ok(library::ncclGroupStart());
+        ok(library::ncclCommSplit(rank.comm, 0, 0, &raw mut part, std::ptr::null()));
+        ok(library::ncclGroupSimulateEnd(std::ptr::null_mut()));
+        assert_eq!((part, async_error(rank.comm)), (0, 0));
+        group(|| ok(library::ncclAllReduce(buffer.start(), buffer.start(), 1, F32, 0, rank.comm, 0)));
+        assert_eq!(buffer.values(), [2.0]);
     });
 }

@@ -83,7 +83,18 @@ functions! {
     ncclRedOpDestroy(op: c_int, comm: Comm);
     ncclCommQueryProperties(comm: Comm, properties: *mut u8);
     ncclGroupSimulateEnd(simulation: *mut u8);
+    ncclLLA2ACalcSlots(bytes: c_int, ranks: c_int);
     symmetra_nccl_served(comm: Comm);
+}
+
+/// The number of ranks, the rank and the stride of a team.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Team(pub(crate) [c_int; 3]);
+
+pub(crate) fn team_world(comm: Comm) -> Team {
+    let function = unsafe { library().get::<extern "C" fn(Comm) -> Team>(b"ncclTeamWorld") }.unwrap();
+    function(comm)
 }
 
 /// The text of the last failure of the process.

@@ -35,6 +35,8 @@ fn case() {
         Ok("off") => off(),
         Ok("off_rank") => off_rank(),
         Ok("short") => short(),
+        Ok("wishes") => wishes(),
+        Ok("other_wishes") => other_wishes(),
         Ok(other) => panic!("no case has the name {other}"),
         Err(_) => {}
     }
@@ -337,6 +339,37 @@ fn parts_without_a_rank_that_refuses_symmetra() {
     let log = run("off", &real.path(), &LOG);
     assert!(log.contains("by a split: the real NCCL serves: SYMMETRA_NCCL_SERVE is off on rank 1"), "{log}");
     assert_eq!(real.calls().iter().filter(|call| call.starts_with("ncclCommSplit -1")).count(), 3);
+}
+
+/// Two ranks with unlike wishes: more texts, and limits of blocks. The communicator, its parts and a part with a config of its
+/// own take the stricter of both.
+fn wishes() {
+    let id = unique_id();
+    let mut process =
+        process("other_wishes", Some(id)).env("NCCL_MAX_CTAS", "4").env_remove("NCCL_DEBUG").spawn().unwrap();
+    with_wishes(id, 0);
+    assert!(process.wait().unwrap().success());
+}
+
+fn other_wishes() {
+    with_wishes(id_of(&std::env::var(ID).unwrap()), 1);
+}
+
+fn with_wishes(id: Id, rank: usize) {
+    let mut comm = 0;
+    ok(library::ncclCommInitRank(&raw mut comm, 2, ByValue(id), rank as c_int));
+    check_sum(comm, [rank, 2]);
+    check_sum(split(comm, 0, 0), [rank, 2]);
+    let (mut part, config) = (0, config(MAX_CTAS, 8 - rank as i32));
+    ok(library::ncclCommSplit(comm, 0, 0, &raw mut part, config.as_ptr()));
+    check_sum(part, [rank, 2]);
+    ok(library::ncclCommRevoke(comm, 0));
+    check_sum(split(comm, 0, 0), [rank, 2]);
+}
+
+#[test]
+fn ranks_with_unlike_wishes() {
+    run("wishes", &Real::new().path(), &[TIMEOUT, ("NCCL_DEBUG", "INFO")]);
 }
 
 /// A part of the real library that lacks a rank, for example one that lost the meeting, is no part.
