@@ -16,13 +16,16 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A value outside its limit. Nothing was done.
+    /// A value outside its limit. The call had no effect. One case fails the group: a kernel of the program that was
+    /// compiled with `SYMMETRA_CHECKED` accessed memory outside the heap.
     #[error("invalid argument: {message}")]
     InvalidArgument {
         /// The name of the value, the value, and its limit.
         message: String,
     },
-    /// A valid request that this build, device or algorithm cannot serve. Nothing was done.
+    /// A valid request that this build, device or algorithm cannot serve. The call had no effect. One case fails the
+    /// group: [`Transport::Direct`](crate::Transport::Direct) with received data outside symmetric memory, if ranks
+    /// know only their own counts.
     #[error("{what} is not supported: {reason}")]
     Unsupported {
         /// The request.
@@ -132,7 +135,7 @@ pub enum Error {
         experts: usize,
     },
     /// A rank would receive more rows than it has capacity for. Detected on the device, by every rank.
-    #[error("rank {rank} has {rows} rows, but room for {capacity}")]
+    #[error("rank {rank} would receive {rows} rows, but has capacity for {capacity}")]
     Capacity {
         /// The rank.
         rank: usize,
@@ -143,7 +146,7 @@ pub enum Error {
     },
     /// The token count on the device exceeds the number of tokens with expert ids. Detected on the device, by every
     /// rank.
-    #[error("rank {rank} asks for {tokens} tokens by its count on the device, but gives ids of {ids}")]
+    #[error("rank {rank} counts {tokens} tokens on the device, but has expert ids of {ids}")]
     Tokens {
         /// The rank.
         rank: usize,

@@ -136,6 +136,7 @@
 //! | `nvshmem` | NVSHMEM's memory as operands |
 //! | `multicast` | sums and stores by multicast; has run only on the host device |
 //! | `gloo` | ranks on several hosts, through the CPU |
+//! | `timing` | kernels of GPUs that can record when calls begin and end: [`Config::timing`] |
 //! | `nvtx` | a range of NVTX around each call, in the domain `symmetra`, while a profiler is attached |
 //! | `metrics` | the counters `symmetra_calls` and `symmetra_call_bytes` of the crate `metrics`, by `operation` and `group` |
 //! | `cudarc`, `hip-sys` | conversions from the types of these crates |

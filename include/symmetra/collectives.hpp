@@ -257,8 +257,8 @@ class Collectives {
   /// one scale, equal on all ranks. With kRows each shard has a scale for each of its rows, and scales are gathered
   /// too; if the last dimension is cut, a row's scale is the same on all ranks.
   ///
-  /// The memory of the plan is a part of the symmetric heap: the gathered tensor, and its scales. A pipeline needs
-  /// symmetra kernels.
+  /// The plan allocates the gathered tensor and its scales: from the symmetric heap if symmetra kernels serve the
+  /// group, else from the device. A pipeline needs symmetra kernels.
   ///
   /// Throws kMismatch if ranks request different plans; kInvalidArgument for a shape of fewer than two dimensions, an
   /// invalid dimension, FusedOptions::rows that do not fit, no product, and a product that Multiplier::enqueue refuses;
@@ -275,8 +275,9 @@ class Collectives {
   /// and in rank order, and rounded once more. Only rank 0 adds the bias to its partial product, so a sum has the bias
   /// once; for an average every rank adds it.
   ///
-  /// The memory of the plan is a part of the symmetric heap: the product of a rank; for a pipeline also a workspace of
-  /// the same size. A pipeline needs symmetra kernels.
+  /// The plan allocates from the symmetric heap if symmetra kernels serve the group, else from the device: the
+  /// product of a rank; for a pipeline also a workspace of the same size; for unequal parts also one part of the
+  /// largest length for each rank. A pipeline needs symmetra kernels.
   ///
   /// Throws the errors of plan_all_gather_matmul; kInvalidArgument also for a dimension that does not divide;
   /// kUnsupported also for Product::relu and reductions other than sum and average.
@@ -289,8 +290,8 @@ class Collectives {
   /// products are combined as all_reduce does. Only rank 0 adds the bias to its partial product, so a sum has the bias
   /// once; for an average every rank adds it.
   ///
-  /// The memory of the plan is a part of the symmetric heap: the product of a rank; for a pipeline also a workspace and
-  /// one more part. A pipeline needs symmetra kernels.
+  /// The plan allocates from the symmetric heap if symmetra kernels serve the group, else from the device: the
+  /// product of a rank; for a pipeline also a workspace and one more part. A pipeline needs symmetra kernels.
   ///
   /// Throws the errors of plan_matmul_reduce_scatter; kUnsupported also for FusedOptions::rows.
   MatmulAllReduce plan_matmul_all_reduce(const std::vector<std::size_t>& left, const Product& product,

@@ -54,10 +54,14 @@ struct Range {
 /// be destroyed later.
 class Communicator : public Collectives {
  public:
-  /// Opens a group of all ranks of `bootstrap`, which is used only during the call, and its memory. Collective; blocks. Throws
-  /// kInvalidArgument for a world size above 16, a rank outside the world or a setting outside its limits (for a deadline before
-  /// `bootstrap` is used), kMismatch if ranks differ in world size, version, build, device kind or settings, kOutOfMemory if the device
-  /// cannot hold the arena, kPeer if another rank cannot take part, kTimeout and kPeerLost if a rank does not answer, kBootstrap if
+  /// Opens a group of all ranks of `bootstrap`, with the memory of the group. `bootstrap` is used only during the
+  /// call. Collective; blocks.
+  ///
+  /// Throws kInvalidArgument for a world size above 16, a rank outside the world or a setting outside its limits (for
+  /// a deadline before `bootstrap` is used); kMismatch if ranks differ in world size, version, build, device kind or
+  /// settings; kUnsupported if the device cannot share memory, if stores of one rank do not arrive at another, or if
+  /// the settings require timing or multicast that is not available; kOutOfMemory if the device cannot hold the
+  /// arena; kPeer if another rank cannot take part; kTimeout and kPeerLost if a rank does not answer; kBootstrap if
   /// `bootstrap` throws or two ranks have one number.
   static Communicator open(Bootstrap& bootstrap, const Device& device, const Config& config = Config());
 
@@ -193,8 +197,8 @@ class Communicator : public Collectives {
   /// is done; lent streams may be destroyed before.
   void abandon() const;
 
-  /// The algorithm for each range of sizes, smallest first. `direct`: whether peers can address both operands (symmetric or registered
-  /// memory).
+  /// The algorithm of all_reduce for each range of message sizes in bytes, smallest first. `direct`: whether peers can
+  /// address both operands (symmetric or registered memory). Does not block.
   std::vector<Range> explain(Dtype dtype, bool direct) const;
   /// The algorithms of all_reduce_norm for rows of `hidden` elements, by the bytes of all rows, smallest first, for
   /// calls in which the sum has a place: an output that is not padded, or a residual_out that is not the residual.

@@ -44,8 +44,9 @@ enum class Multicast : std::uint32_t {
   kRequire = 2,  ///< multicast; opening throws kUnsupported on all ranks if multicast is not available
 };
 
-/// The settings of a communicator. They must be equal on all ranks: a difference throws kMismatch on every rank. A
-/// value outside its limits throws kInvalidArgument, and kPeer on the other ranks.
+/// The settings of a communicator. All settings except silence, hold_after_failure and graph_mixing must be equal on
+/// all ranks: a difference throws kMismatch on every rank. A value outside its limits throws kInvalidArgument, and
+/// kPeer on the other ranks.
 struct Config {
   /// The library's defaults.
   Config();

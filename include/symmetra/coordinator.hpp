@@ -159,8 +159,9 @@ class Coordinator : public Collectives {
   /// Collects the bytes of every rank, at most 64 MiB less 256 each, in rank order, at rank `root`. The other ranks get nothing. Blocks.
   /// Throws the errors of broadcast_object.
   std::optional<std::vector<std::string>> gather_object(const std::string& object, std::size_t root) const;
-  /// Blocks until every rank of the group has called it. Does not wait for work on streams. Throws the group's error, kTimeout after
-  /// Deadlines::open, and kBootstrap if a rank makes another collective call instead.
+  /// Blocks until every rank of the group has called barrier(). Does not wait for work on streams. Throws the group's
+  /// error, kTimeout after Deadlines::open, and kMismatch with the names of both calls if a rank makes another
+  /// collective call instead.
   void barrier() const;
 
   /// Captures a graph on every rank of the group: calls `record` as Stream::capture does, for calls of this group and of groups inside it,

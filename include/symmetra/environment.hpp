@@ -113,8 +113,8 @@ class Environment {
   /// Communicator::open.
   static Environment init(const EnvConfig& config);
   /// Meets over the caller's bootstrap, which also provides rank and world size. One thread at a time uses the object,
-  /// but not always the same one. Ranks on several hosts use it after a failure to find out which rank died, and wait
-  /// as long as it does if it ignores deadlines.
+  /// but not always the same thread. Ranks on several hosts also use the object after a failure, to find out which
+  /// rank died. If the object ignores deadlines, this wait lasts as long as the call of the object.
   ///
   /// If all ranks are on one host, the object is destroyed after they have met, else with the environment and its
   /// coordinators. After a group has failed, a thread of the library stays in the object's all_gather until every other

@@ -29,8 +29,8 @@ struct LogLine {
 /// lines go to standard error. Lines below the level of the variable SYMMETRA_LOG (off, error, warn, info, debug or
 /// trace; warn if unset) are dropped. In a program with parts in Rust, a `tracing` subscriber takes precedence.
 ///
-/// Any thread of symmetra calls the sink, several at once, until the process ends or another sink replaces this one; a
-/// call of this one may then still be running. Exceptions of the sink are dropped.
+/// Any thread of symmetra may call the sink, and several threads may call the sink at once. After another sink has
+/// replaced a sink, a call of the replaced sink may still be running. Exceptions of the sink are dropped.
 void set_log(std::function<void(const LogLine&)> sink);
 
 }  // namespace symmetra

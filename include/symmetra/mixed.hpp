@@ -124,7 +124,7 @@ class Mixed {
   /// The modes of an operation on this mesh, without kAuto; none if the mesh does not support the operation.
   std::vector<MixedMode> modes(MixedOperation operation) const;
   /// The mode that kAuto selects for a sum of `bytes` bytes of `x` or of a slice: from the tuning of the communicator
-  /// (Config::tuning) for this mesh, else from an estimate. `direct`: whether peers can address input and output. A
+  /// (Config::tuning) for this mesh, else from the built-in table. `direct`: whether peers can address the operands. A
   /// call with a step that no backend serves in this mode uses another mode. Equal on all ranks. Throws kUnsupported
   /// for an operation that this mesh does not support.
   MixedMode select(MixedOperation operation, Dtype dtype, bool direct, std::uint64_t bytes) const;

@@ -133,7 +133,7 @@ struct RowNorm {
   std::optional<QuantisedRows> quantised{};
   /// Elements of an output row, up to 2^31, whose last elements are zeros; 0: the number of elements of `weight`.
   std::size_t width = 0;
-  /// The reduction and algorithm of the sum.
+  /// The algorithm of the sum.
   Algorithm algorithm = Algorithm::kAuto;
 };
 

@@ -1,6 +1,6 @@
 /// \file
-/// Memory of NVSHMEM as operands of collectives, without copies. All-reduces on it have run on 2 and 4 GPUs, and the rest, with join, adopt
-/// and map, on one GPU that two processes share.
+/// Memory of NVSHMEM as operands of collectives, without copies. All-reduces on this memory have run on 2 and 4 GPUs.
+/// Session::join, Session::adopt and Session::map have run on one GPU that two processes share.
 #pragma once
 
 #include <cstddef>

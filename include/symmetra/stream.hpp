@@ -30,12 +30,14 @@ class Stream {
   /// of a Stream of the same Device. So an engine that passes its streams runs on a CPU unchanged. There is no default
   /// stream. Once that Stream is destroyed, a call with the result throws kDevice.
   ///
-  /// It belongs to `device` and stays valid until the result is destroyed and every Communicator it was used with is
-  /// closed, was used with another stream or has left it (Communicator::leave, Coordinator::leave). A Multiplier needs
-  /// the handle only during its calls. While one Stream of a handle is being captured no other is used. A handle that
-  /// is another stream on each thread is used from one thread. Of cudaStreamPerThread and hipStreamPerThread a Communicator
-  /// orders its own calls also across threads, except low-contention collectives; each thread orders the rest of its work
-  /// itself. On the host device, throws kInvalidArgument for a handle that no stream of the device has.
+  /// The handle belongs to `device`, and stays valid until the result is destroyed. For each Communicator and
+  /// Coordinator that used the stream, the handle also stays valid until the object is closed, was used with another
+  /// stream, or has left the stream (Communicator::leave, Coordinator::leave). A Multiplier needs the handle only
+  /// during its calls. While one Stream of a handle is being captured, no other Stream of the handle is used. A
+  /// handle that means another stream on each thread is used from one thread, with one exception: a Communicator
+  /// orders its own calls on cudaStreamPerThread and hipStreamPerThread across threads, except low-contention
+  /// collectives. Each thread orders the rest of its work there. On the host device, throws kInvalidArgument for a
+  /// handle that no stream of the device has.
   static Stream borrow(const Device& device, void* native);
 
   Stream(Stream&&) noexcept = default;

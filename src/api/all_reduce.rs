@@ -48,7 +48,8 @@ impl ProcessGroup {
     /// Reduces `input` over all ranks into `output`: [`all_reduce`](Self::all_reduce) with a
     /// [`Reduction`](crate::Reduction), an [`Algorithm`](crate::Algorithm), a [`Codec`](crate::Codec) or several of these. A
     /// message that is too large for one launch of a push algorithm takes several launches. Over one rank the result is the
-    /// input. Only symmetra kernels serve a call that names an algorithm or a codec.
+    /// input. Only symmetra kernels serve a call that names an algorithm or a codec. Enqueues and returns; the
+    /// operands are used in stream order.
     ///
     /// # Errors
     /// The errors of [`all_reduce`](Self::all_reduce). [`Error::Unsupported`](crate::Error::Unsupported) if the algorithm

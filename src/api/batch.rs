@@ -9,7 +9,8 @@ use crate::types::{Dtype, Element};
 
 impl ProcessGroup {
     /// Sends to and receives from any ranks at once: `fill` adds messages, and then all messages are enqueued as one
-    /// operation. Every rank of the group takes part, even without messages. A rank sends at most one message to each
+    /// operation. Enqueues and returns; the operands are used in stream order. Every rank of the group takes part,
+    /// even without messages. A rank sends at most one message to each
     /// rank, itself included, and receives at most one from each. Ranks compare the sizes in bytes on the device before
     /// data move; NCCL does not compare sizes. Transfers are zero-copy if all received messages go to symmetric memory.
     ///

@@ -12,8 +12,9 @@ use crate::stream::{Queue, Target};
 use crate::types::{Element, Reduction};
 
 impl ProcessGroup {
-    /// Puts the `input` of every rank, in rank order, into the `output` of every rank. `input` has as many elements on
-    /// every rank and `output` world size times as many. Enqueues and returns; the operands are used in stream order.
+    /// Puts the `input` of every rank, in rank order, into the `output` of every rank. `input` has n elements, equal
+    /// on all ranks, and `output` has n x world size elements. Enqueues and returns; the operands are used in stream
+    /// order.
     ///
     /// In place: `input` is this rank's part of `output`; otherwise they may not overlap. Any number of elements,
     /// including 0; any element-aligned address. `output` decides the transport: peers write into `output` directly if
@@ -45,7 +46,10 @@ impl ProcessGroup {
 
     /// All-gather along dimension `dim` of a row-major tensor: `input` has this `shape` on every rank. `output` has
     /// the shape with `shape[dim]` times the world size, with the parts of the ranks adjacent along `dim`. No data are
-    /// copied before or after. In place if `dim` is the first dimension of more than one element.
+    /// copied before or after. Enqueues and returns; the operands are used in stream order.
+    ///
+    /// In place: `input` is this rank's part of `output`, if all dimensions before `dim` are 1; otherwise they may not
+    /// overlap.
     ///
     /// # Errors
     /// The errors of [`all_gather`](Self::all_gather); also for a `dim` that the shape does not have.
@@ -62,8 +66,8 @@ impl ProcessGroup {
     }
 
     /// All-gather in which each rank has its own count: `input` has `counts[rank]` elements, and `output` the sum of the
-    /// counts. All ranks pass the same counts. A count may be 0. Data parallel attention gathers the tokens of a step in
-    /// this way.
+    /// counts. All ranks pass the same counts. A count may be 0. Data parallel attention gathers the tokens of a step
+    /// in this way. Enqueues and returns; the operands are used in stream order. Any element-aligned address.
     ///
     /// In place: `input` is this rank's part of `output`; otherwise they may not overlap. `output` decides the transport,
     /// by the largest count: peers write into `output` directly if they can address `output`.
@@ -125,9 +129,12 @@ impl ProcessGroup {
         self.calls.run(&call.input(input.view_of()).output(output.view_of()), Target::of(&queue))
     }
 
-    /// Reduce-scatter along dimension `dim` of a row-major tensor: `input` has this `shape` on every rank. `output` has
-    /// the shape with `shape[dim]` divided by the world size. No data are copied before or after. In place if `dim` is
-    /// the first dimension of more than one element.
+    /// Reduce-scatter along dimension `dim` of a row-major tensor: `input` has this `shape` on every rank. `output`
+    /// has the shape with `shape[dim]` divided by the world size. No data are copied before or after. Enqueues and
+    /// returns; the operands are used in stream order.
+    ///
+    /// In place: `output` is this rank's part of `input`, if all dimensions before `dim` are 1; otherwise they may not
+    /// overlap.
     ///
     /// # Errors
     /// The errors of [`reduce_scatter`](Self::reduce_scatter); also for a `dim` that the shape does not have, or whose
@@ -146,8 +153,9 @@ impl ProcessGroup {
     }
 
     /// Reduce-scatter in which each rank has its own count: `input` has the sum of the counts, the same on every rank, and
-    /// `output` has `counts[rank]` elements. All ranks pass the same counts. A count may be 0. Data parallel attention gets
-    /// the tokens of each rank back in this way.
+    /// `output` has `counts[rank]` elements. All ranks pass the same counts. A count may be 0. Data parallel
+    /// attention gets the tokens of each rank back in this way. Enqueues and returns; the operands are used in stream
+    /// order. Any element-aligned address.
     ///
     /// Values are reduced in rank order and rounded once: see [`Reduction`]. In place: `output` is this rank's part of
     /// `input`; otherwise they may not overlap. `input` decides the transport, by the largest count: peers read `input`
@@ -212,9 +220,10 @@ impl ProcessGroup {
 
     /// All-to-all with a count of elements for each rank. The first `send_counts[0]` elements of `input` go to rank 0,
     /// the next `send_counts[1]` to rank 1, and so on. The elements from rank 0 fill the first `receive_counts[0]` of
-    /// `output`, and so on. The rest of either operand is not touched. Ranks exchange their counts on the device, by an
-    /// additional small kernel. Data move directly only into symmetric memory. NCCL does not compare the counts of sender
-    /// and receiver.
+    /// `output`, and so on. Other elements of `input` are not read, and other elements of `output` are not modified.
+    /// The operands may not overlap. Enqueues and returns; the operands are used in stream order. Ranks exchange
+    /// their counts on the device, by an additional small kernel. Data move directly only into symmetric memory. NCCL
+    /// does not compare the counts of sender and receiver.
     ///
     /// ```
     /// # use symmetra::*;
@@ -318,9 +327,9 @@ impl ProcessGroup {
         self.calls.run(&call.input(buffer.clone()).output(buffer), Target::of(&queue))
     }
 
-    /// Puts the `input` of every rank, in rank order, into the `output` of rank `root`. `input` has as many elements on
-    /// every rank and `output` world size times as many; on other ranks `output` is ignored and may be `None`. Enqueues
-    /// and returns; the operands are used in stream order.
+    /// Puts the `input` of every rank, in rank order, into the `output` of rank `root`. `input` has n elements, equal
+    /// on all ranks, and `output` has n x world size elements. On other ranks `output` is ignored and may be `None`.
+    /// Enqueues and returns; the operands are used in stream order.
     ///
     /// In place: the root's `input` is its part of `output`; otherwise they may not overlap. Any number of elements,
     /// including 0; any element-aligned address. `output` decides the transport of large messages: peers write directly
@@ -353,7 +362,7 @@ impl ProcessGroup {
     }
 
     /// Cuts the `input` of rank `root` into a part for every rank, in rank order, and puts each part into that rank's
-    /// `output`. `output` has as many elements on every rank and `input` world size times as many; on other ranks
+    /// `output`. `output` has n elements, equal on all ranks, and `input` has n x world size elements. On other ranks
     /// `input` is ignored and may be `None`. Enqueues and returns; the operands are used in stream order.
     ///
     /// In place: the root's `output` is its part of `input`; otherwise they may not overlap. Any number of elements,

@@ -16,8 +16,8 @@ impl ProcessGroup {
     /// Each rank copies from the `input` of the others, if `input` is symmetric or registered memory at the same offset
     /// on every rank. Other memory is staged in a workspace of the same size in the symmetric heap: see
     /// [`reserve_workspace`](Self::reserve_workspace). Registered memory is also staged if ranks with GPUs are threads of
-    /// one process. `output` is any memory. Either all ranks call in place or none does. No stream may touch either
-    /// operand before the end.
+    /// one process. `output` is any memory. Either all ranks call in place or none does. A stream may read or write
+    /// the operands only after [`Pending::wait`] on that stream.
     ///
     /// The call waits for its queue, but not for calls of the communicator on other streams. Later calls on other streams
     /// do not wait for this call either. If such calls use the same memory, let the streams wait for each other.
@@ -75,7 +75,9 @@ impl ProcessGroup {
     /// blocks, and a captured call is refused. The old workspace is freed when no call or graph uses it any more.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the heap has no such gap, [`Error::Mismatch`](crate::Error::Mismatch) if ranks ask for different sizes.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the heap has no contiguous free space of that size;
+    /// [`Error::Mismatch`](crate::Error::Mismatch) if ranks request different sizes;
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for a group that spans hosts.
     pub fn reserve_workspace(&self, bytes: usize) -> Result<()> {
         self.calls.reserve_workspace(bytes)
     }

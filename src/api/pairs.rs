@@ -16,7 +16,8 @@ impl ProcessGroup {
     ///
     /// The messages of a call progress concurrently, so all ranks of a ring may send before they receive, in one call. A
     /// call ends when the messages to this rank have arrived and the messages of this rank have left its memory. A sender
-    /// waits for the receiver only if [`Config::pair_bytes`](crate::Config::pair_bytes) is full. Ranks may split the same
+    /// waits for the receiver only if the queue, of [`Config::pair_bytes`](crate::Config::pair_bytes) bytes, is full.
+    /// Ranks may split the same
     /// messages into different calls, in an order in which no calls wait for each other in a circle. A call of more than 96
     /// messages is split in this way, by the number of a message in its pair.
     ///

@@ -31,8 +31,9 @@ impl ProcessGroup {
         self.perform_on_slices(&ALL_REDUCE, &how, None, Some(values), stream)
     }
 
-    /// Gathers `input` of all ranks into `output`, in rank order, on the host device:
-    /// [`perform_on_slices`](Self::perform_on_slices) of an all-gather. Blocks until the output is there.
+    /// Gathers `input` of all ranks into `output`, in rank order, on the host device. `input` has n elements, equal
+    /// on all ranks, and `output` has n x world size elements. Blocks until `output` is complete. Runs
+    /// [`perform_on_slices`](Self::perform_on_slices) of an all-gather.
     ///
     /// # Errors
     /// The errors of [`perform_on_slices`](Self::perform_on_slices).

@@ -18,7 +18,9 @@ use crate::stream::{Kept, Stream, Target};
 /// The ranks that make calls together, and the operations that they call.
 ///
 /// [`Communicator`] and [`Coordinator`](crate::environment::Coordinator) dereference to it, as `String` does to `str`.
-/// So both have every operation as a method, and a function that serves both takes `&ProcessGroup`:
+/// So both have every operation as a method, and a function that serves both takes `&ProcessGroup`. A method that
+/// enqueues and returns blocks instead until its result is complete, where
+/// [`Backend::Host`](crate::environment::Backend::Host) serves the call.
 ///
 /// ```
 /// # use symmetra::environment::Coordinator;

@@ -48,7 +48,8 @@ impl ProcessGroup {
     /// ranks. With [`Scaling::Rows`] each shard has a scale for each of its rows, and scales are gathered too; if the last
     /// dimension is cut, a row's scale must be equal on all ranks.
     ///
-    /// The memory of the plan is a part of the symmetric heap: the gathered matrix, and its scales.
+    /// The plan allocates the gathered matrix and its scales: from the symmetric heap if symmetra kernels serve the
+    /// group, else from the device.
     ///
     /// # Errors
     /// [`Error::Mismatch`] if ranks request different plans; [`Error::InvalidArgument`] for a shape of fewer than two
@@ -156,7 +157,9 @@ impl AllGatherMatmul {
         Ok(Self { plan, products: products.to_vec(), rows, division, gathered, scales })
     }
 
-    /// Enqueues the all-gather and the GEMMs, and returns. `shard` is this rank's part of the left factor, with its scales.
+    /// Enqueues the all-gather and the GEMMs, and returns. On [`Backend::Host`](crate::environment::Backend::Host)
+    /// the call blocks until its results are complete. `shard` is this rank's part of the left factor, with its
+    /// scales.
     /// `gathered`, if given, receives the gathered left factor, and its scales if scales are gathered and `gathered` has memory
     /// for them. `products` are right factor and result of each GEMM, in the order of the plan. Results have all rows of the
     /// gathered matrix. A symmetric shard lies at the same offset on every rank. Either all ranks or none pass `gathered`. The

@@ -47,8 +47,8 @@ impl ProcessGroup {
     /// results are combined as an [`all_reduce`](Self::all_reduce) does. For a sum only rank 0 adds the bias to its partial
     /// result, so that the sum has the bias once; for an average every rank adds the bias.
     ///
-    /// The memory of the plan is a part of the symmetric heap: the partial result of a rank, and for [`Way::Pipeline`] also a
-    /// workspace and a part.
+    /// The plan allocates from the symmetric heap if symmetra kernels serve the group, else from the device: the
+    /// partial result of a rank, and for [`Way::Pipeline`] also a workspace and a part.
     ///
     /// # Errors
     /// The errors of [`plan_matmul_reduce_scatter`](Self::plan_matmul_reduce_scatter);
@@ -109,7 +109,8 @@ impl MatmulAllReduce {
         Ok(Self { plan, product, own_product, rows, reduction, parts })
     }
 
-    /// Enqueues the GEMM and the all-reduce, and returns. If the GEMM has a bias, `right` has the bias on every rank. In a
+    /// Enqueues the GEMM and the all-reduce, and returns. On [`Backend::Host`](crate::environment::Backend::Host) the
+    /// call blocks until its result is complete. If the GEMM has a bias, `right` has the bias on every rank. In a
     /// capture, the graph borrows the plan.
     ///
     /// # Errors

@@ -48,8 +48,9 @@ impl ProcessGroup {
     /// [`reduce_scatter`](Self::reduce_scatter) does, in f32 and in rank order, and rounded once more. For a sum only rank 0
     /// adds the bias to its partial result, so that the sum has the bias once; for an average every rank adds the bias.
     ///
-    /// The memory of the plan is a part of the symmetric heap: the partial result of a rank, and for
-    /// [`Way::Pipeline`](super::Way::Pipeline) also a workspace of the same size.
+    /// The plan allocates from the symmetric heap if symmetra kernels serve the group, else from the device: the
+    /// partial result of a rank; for [`Way::Pipeline`](super::Way::Pipeline) also a workspace of the same size; for
+    /// unequal parts also one part of the largest length for each rank.
     ///
     /// # Errors
     /// [`Error::Mismatch`] if ranks request different plans; [`Error::InvalidArgument`] for a shape of fewer than two
@@ -178,7 +179,8 @@ impl MatmulReduceScatter {
         Ok(Self { plan, division, product, own_product, rows, reduction, partial, received })
     }
 
-    /// Enqueues the GEMM and the reduce-scatter, and returns. If the GEMM has a bias, `right` has the bias on every rank.
+    /// Enqueues the GEMM and the reduce-scatter, and returns. On [`Backend::Host`](crate::environment::Backend::Host)
+    /// the call blocks until its result is complete. If the GEMM has a bias, `right` has the bias on every rank.
     /// `result` is this rank's part. In a capture, the graph borrows the plan.
     ///
     /// # Errors

@@ -131,8 +131,8 @@ pub(crate) fn check_unit(name: &str, address: usize) -> Result<()> {
     if address.is_multiple_of(F8_UNIT) {
         return Ok(());
     }
-    let value = format!("{F8_UNIT} bytes n + {}", address % F8_UNIT);
-    let limit = format!("codes and scales of rows must begin at a multiple of {F8_UNIT} bytes");
+    let value = format!("{} modulo {F8_UNIT}", address % F8_UNIT);
+    let limit = format!("8-bit floats and scales of rows must begin at a multiple of {F8_UNIT} bytes");
     Err(Error::invalid(&format!("the {name}'s address"), value, limit))
 }
 

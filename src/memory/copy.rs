@@ -17,8 +17,9 @@ use crate::types::{Dtype, Element};
 /// ```
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for lengths that differ, for memory of another device than the queue's, and for operands that
-/// overlap without being the same; [`Error::Unsupported`] on a stream that is being captured by
+/// [`Error::InvalidArgument`] for lengths that differ, for memory of another device than the queue's, for a read-only
+/// `to`, and for operands that overlap without being the same; [`Error::Unsupported`] on a stream that is being
+/// captured by
 /// [`Stream::capture`](crate::Stream::capture); [`Error::Device`] if the runtime refuses.
 pub fn copy<'op, T: Element>(
     from: impl Operand<'op, T>,

@@ -45,7 +45,7 @@ macro_rules! plain_copies {
     ($type:ident <$($life:lifetime,)? T>, $own:ident) => {
         $crate::memory::host_copies! {
             $type<$($life,)? T>, $own,
-            "Memory does not know its group: after a collective that gave up, the copy contains old values. Call \
+            "A read reports no failed collective: after a collective that gave up, the copy contains old values. Call \
             [`Communicator::synchronize`](crate::Communicator::synchronize) first."
         }
     };

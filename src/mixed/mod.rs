@@ -178,9 +178,9 @@ impl Mixed {
     }
 
     /// The mode that `Auto` chooses for a sum of `bytes` bytes of `x` or of a slice. The choice comes from the tuning
-    /// of the communicator ([`Config::tuning`](crate::Config::tuning)) if it has measured this grid, else from
-    /// estimated times of the steps. `direct`: whether peers can address input and output. A call takes another mode if
-    /// no backend serves a step of this one. Equal on all ranks.
+    /// of the communicator ([`Config::tuning`](crate::Config::tuning)) if the tuning has measured this grid, else
+    /// from the built-in table. `direct`: whether peers can address input and output. A call takes another mode if no
+    /// backend serves a step of the chosen mode. Equal on all ranks.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for an operation that this grid does not have.
@@ -214,7 +214,9 @@ impl Mixed {
         Ok(plan.steps.iter().map(GridStep::to_string).collect())
     }
 
-    /// Sums `x` of all ranks. `input` and `output` have equal lengths and may be one operand. See [`MixedOperation::AllReduce`].
+    /// Reduces `x` of all ranks, by a sum unless [`MixedOptions::reduction`] names another reduction. `input` and
+    /// `output` have equal lengths and may be one operand. See [`MixedOperation::AllReduce`]. Enqueues and returns;
+    /// blocks if a step goes through the CPU between hosts.
     ///
     /// A call with the same lengths, type and mode as the last call of its operation allocates nothing, unless `Auto`
     /// has to skip a mode that no backend serves.

@@ -1,9 +1,9 @@
 //! Looks at running groups from outside of their processes: which rank is where, and for which rank the others wait.
 //!
 //! Each rank keeps a control page in shared memory, which has its last calls, its waits and its failure. [`look`] finds
-//! the pages of all processes of this user on this host, opens them for reading and copies them twice. Nothing is sent to
-//! a rank, nothing is written, and a rank that is stopped or has ended can be seen too, as long as a rank of its group
-//! lives. `symmetra status` prints what this module finds.
+//! the pages of all processes of this user on this host, opens the pages for reading, and copies each page several
+//! times within 25 to 300 ms. Nothing is sent to a rank and nothing is written. A rank that is stopped or has ended
+//! is shown too, as long as a rank of its group lives. `symmetra status` prints the [`Snapshot`].
 //!
 //! A [`Record`] is the history of a rank in a file, for the time after the job: each failure writes one if the variable
 //! `SYMMETRA_DUMP` names a folder, and [`Communicator::dump`](crate::Communicator::dump), [`dump_all`] and [`dump_on`] write

@@ -93,10 +93,9 @@ inline void found_on_the_device() {
     std::uint32_t count;   ///< of rank 1
     std::optional<std::size_t> capacity;
   };
-  const Case cases[] = {
-      {ErrorKind::kRouting, 1, "token 1 of rank 1 goes to expert 9, but there are 2", 9, 2, std::nullopt},
-      {ErrorKind::kCapacity, 0, "rank 0 has 2 rows, but room for 1", 0, 2, 1},
-      {ErrorKind::kCapacity, 1, "rank 1 asks for 3 tokens by its count on the device, but gives ids of 2", 0, 3, std::nullopt}};
+  const Case cases[] = {{ErrorKind::kRouting, 1, "token 1 of rank 1 goes to expert 9, but there are 2", 9, 2, std::nullopt},
+                        {ErrorKind::kCapacity, 0, "rank 0 would receive 2 rows, but has capacity for 1", 0, 2, 1},
+                        {ErrorKind::kCapacity, 1, "rank 1 counts 3 tokens on the device, but has expert ids of 2", 0, 3, std::nullopt}};
   for (const Case& one : cases) {
     ranks(2, [&](Bootstrap& bootstrap) {
       const Two two(bootstrap);

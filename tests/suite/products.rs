@@ -372,5 +372,5 @@ fn codes_off_their_unit_are_refused() {
     let off = Tensor::of(codes.borrow().slice(1..257).unwrap());
     let error = bench.multiplier.enqueue(&product, 16, [off, Tensor::of(&right), Tensor::of(&result)], &bench.stream);
     let words = error.unwrap_err().to_string();
-    assert!(words.contains("the left factor's address is 16 bytes n + 1, but"), "{words}");
+    assert!(words.contains("the left factor's address is 1 modulo 16, but"), "{words}");
 }

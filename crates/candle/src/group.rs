@@ -29,9 +29,11 @@ const START: Duration = Duration::from_secs(120);
 /// A rank of a tensor parallel group, on a device of candle. Cheap to clone: each layer holds a clone. Any thread may use a
 /// group, but all ranks make the same calls in the same order.
 ///
-/// The operations return new tensors. On the CPU they block until the result is there. On a GPU they enqueue on the stream of
-/// candle's device and return; errors of the device come from a later call or [`check`](Self::check). A group of one rank
-/// returns its tensors unchanged.
+/// The operations return new tensors, except [`all_reduce_in_place`](Self::all_reduce_in_place). On the CPU an
+/// operation blocks until its result is complete. On a GPU an operation enqueues on the stream of candle's device and
+/// returns; errors of the device come from a later call or [`check`](Self::check). In a group of one rank the
+/// collectives return their input, and [`all_reduce_norm`](Self::all_reduce_norm) adds the residual and norms the
+/// rows.
 ///
 /// [`Device::new_cuda`] makes a device on CUDA's stream of each thread. A group on such a device is opened and used in one
 /// thread. Groups on [`Device::new_cuda_with_stream`] may be used in any thread.

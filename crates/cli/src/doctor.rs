@@ -7,9 +7,9 @@ use serde::Serialize;
 use harness::failure::CommandFailure;
 use harness::output;
 
-/// Check what opening a group needs: one line and, where it fails, a remedy each.
+/// Check the requirements of a group: one line for each check, and a remedy for each check that fails.
 ///
-/// Exit status: 0, or 1 when something that is needed fails.
+/// Exit status: 0, or 1 when a required check fails.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Print one JSON object a line instead of text

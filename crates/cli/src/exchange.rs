@@ -16,17 +16,17 @@ const MAX: u64 = MAX_WORLD_SIZE as u64;
 // Their summaries come from the commands: text here would be overridden by them.
 #[command(after_long_help = "\
 Starts the ranks itself. Every size is run on fresh random data and every element of every rank's \
-result is compared, bit for bit, with what it must be; then batches of operations are timed. A \
+result is compared, bit for bit, with an independent reference; then batches of operations are timed. A \
 size is that of a rank's larger operand.
 
 A row's time is the median over the batches of the \
-slowest rank's time for one operation; bus bandwidth is what nccl-tests call so.
+slowest rank's time for one operation; bus bandwidth is computed as in nccl-tests.
 
-Known bytes lie beside \
+Known bytes surround \
 symmetric and plain operands. They are compared before and after each size is timed.
 
 Exit status: 0, or 1 when an element is \
-wrong, a byte beside an operand was overwritten or a rank fails, or 2 for wrong usage.")]
+wrong, a byte next to an operand was overwritten or a rank fails, or 2 for wrong usage.")]
 pub(crate) struct Args {
     /// How many ranks, 1 to 16
     #[arg(short = 'n', long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=MAX))]
@@ -47,7 +47,8 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) root: Option<usize>,
 
-    /// For shift: how many ranks further data go; a negative number goes the other way round [default: 1]
+    /// For shift: the distance from the source rank to the destination rank, modulo the number of ranks; may be
+    /// negative [default: 1]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) by: Option<isize>,
 

@@ -103,7 +103,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     group: GroupArgs,
 
-    /// A file that `symmetra tune --mixed` wrote, from which auto takes its choices [default: estimates]
+    /// A file that `symmetra tune --mixed` wrote, from which auto takes its choices [default: the built-in table]
     #[arg(long, value_name = "PATH")]
     tuning: Option<PathBuf>,
 

@@ -10,8 +10,8 @@ use crate::output;
 
 /// The end of the help of a program.
 pub const AFTER_HELP: &str = "\
-With --json a command prints JSON instead of tables. Tables fit the terminal; where standard output is none, they fit \
-COLUMNS, or 80 columns.";
+With --json a command prints JSON instead of tables. Tables fit the width of the terminal. If standard output is \
+not a terminal, tables fit the width in the variable COLUMNS, else 80 columns.";
 
 /// Runs what was parsed. If parsing failed, or the user asked for help or the version, prints the parser's text.
 pub fn run<C>(parsed: Result<C, clap::Error>, body: impl FnOnce(C) -> Result<(), CommandFailure>) -> ExitCode {

@@ -136,8 +136,11 @@ impl<T> Output<T> for CudaViewMut<'_, T> {}
 
 /// A rank of a group, and the stream of its calls.
 ///
-/// Dropping it leaves the group as [`Communicator::depart`] does, for all clones of [`communicator`](Self::communicator):
-/// it waits for this rank's device. Peers stay well.
+/// Dropping a `Comm` leaves the group as [`Communicator::depart`] does, also for all clones of
+/// [`communicator`](Self::communicator). The drop waits for this rank's device. The group does not fail on the peers.
+///
+/// The graph of a capture has the addresses of the operands. `CudaGraph::launch` of cudarc is a safe function, but neither
+/// cudarc's own calls nor these keep the operands for the graph: the program drops the graph first.
 pub struct Comm {
     communicator: Communicator,
     stream: Stream,
@@ -181,9 +184,9 @@ impl Comm {
     /// [`Communicator::open`].
     pub fn open(bootstrap: impl Bootstrap, native: Arc<CudaStream>, config: Config) -> Result<Self> {
         let device = device(native.context())?;
-        // SAFETY: calls take cudarc's guards of their operands, which order the free of the memory after the calls.
-        // Memory that a native graph uses is the concern of the graph's owner, who needs unsafe code to launch it. A
-        // per-thread stream is used as its documentation requires.
+        // SAFETY: calls take cudarc's guards of their operands, which order the free of the memory after the calls. cudarc
+        // requires of its own calls, too, that the memory of a captured call outlives the graph. A per-thread stream is used as its
+        // documentation requires.
         let stream = unsafe { stream(&device, &native) }?;
         let communicator = Communicator::open(bootstrap, &device, config)?;
         Ok(Self { communicator, stream, native })
@@ -272,7 +275,8 @@ impl Comm {
         self.run(&ALL_GATHER, &How::default(), Some(sendbuff), Some(recvbuff))
     }
 
-    /// Reduces `sendbuff` of all ranks, and puts this rank's part into `recvbuff`.
+    /// Reduces `sendbuff` of all ranks, and puts this rank's part into `recvbuff`. `recvbuff` has n elements, equal
+    /// on all ranks, and `sendbuff` has a part of n elements for every rank, in rank order. Enqueues and returns.
     ///
     /// # Errors
     /// The errors of [`all_reduce`](Self::all_reduce), where `sendbuff` may be too short.

@@ -279,7 +279,7 @@ pub struct Lent<'a, T: Element> {
 /// uses.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for a stream of another device.
+/// [`Error::InvalidArgument`] for a stream of another device, and for read-only memory.
 pub fn lend<'a, T: Element>(memory: Ref<'a, T>, stream: &Arc<CudaStream>) -> Result<Lent<'a, T>> {
     check(memory.device(), stream)?;
     memory.view_of().check_writable("the memory to lend")?;

@@ -193,7 +193,7 @@ fn gathered_scales_go_to_the_caller() {
             let long = codes(rows * 16 + 1);
             let off = Tensor::of(long.borrow().slice(1..).unwrap()).scaled(&own);
             let ran = plan.enqueue(off, None, products(), stream);
-            invalid(ran, &["the shard's address is 16 bytes n + 1, but"]);
+            invalid(ran, &["the shard's address is 1 modulo 16, but"]);
         }
     });
 }

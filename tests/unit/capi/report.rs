@@ -23,5 +23,5 @@ fn an_error_keeps_kind_code_and_rank() {
     let words = "14|0|1|token 4 of rank 1 goes to expert 9, but there are 8";
     assert_eq!(text(guard(|| Err(routing))), words);
     let capacity = Error::Capacity { rank: 2, rows: 9, capacity: 8 };
-    assert_eq!(text(guard(|| Err(capacity))), "15|0|2|rank 2 has 9 rows, but room for 8");
+    assert_eq!(text(guard(|| Err(capacity))), "15|0|2|rank 2 would receive 9 rows, but has capacity for 8");
 }

@@ -13,7 +13,7 @@
 //! A weight is `[outputs, inputs]`, as in candle's [`Linear`](candle_nn::Linear). A layer has a bias if the checkpoint has a
 //! tensor `bias` next to `weight`. A layer of a group of one rank loads whole weights and makes no collective.
 //!
-//! The block of a decoder, cut by [`Heads`]:
+//! The MLP of a decoder layer, divided among the ranks ([`Heads`] divides the attention):
 //! ```
 //! use candle_core::{Module, Result, Tensor};
 //! use candle_nn::var_builder::ShardedVarBuilder;
