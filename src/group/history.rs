@@ -105,13 +105,27 @@ impl History {
         self.entry(number).read(number).map(|kept| kept.call)
     }
 
-    /// The number of the call that is in progress after the device has counted `finished` calls. `None` if no such call is
-    /// enqueued, or if the ring no longer has the calls after it.
-    pub(crate) fn after(&self, finished: u64) -> Option<u64> {
+    /// The number of the call of operation `op` that is in progress after the device has counted `finished` calls. The first
+    /// `ended` calls are not. `None` if no such call is enqueued, or if the ring no longer has the calls after it.
+    pub(crate) fn after(&self, finished: u64, op: u32, ended: u64) -> Option<u64> {
         let (enqueued, uncounted) = (self.enqueued(), self.uncounted.load(Ordering::Relaxed));
         if uncounted == 0 {
             return (finished < enqueued).then_some(finished);
         }
+        let counted = self.counted_after(finished, enqueued, uncounted);
+        let call = |number: u64| self.get(number);
+        if counted.and_then(call).is_some_and(|call| call.op() == op) {
+            return counted;
+        }
+        // A call that the device does not count may wait before the next call that it counts.
+        let before = (ended..counted.unwrap_or(enqueued)).rev().take(ENTRIES);
+        let before =
+            before.map_while(|number| call(number).filter(|call| !call.is_counted()).map(|call| (number, call)));
+        before.filter(|(_, call)| call.op() == op).last().map(|(number, _)| number).or(counted)
+    }
+
+    /// The number of the call that the device counts next.
+    fn counted_after(&self, finished: u64, enqueued: u64, uncounted: u64) -> Option<u64> {
         let mut unfinished = enqueued.checked_sub(uncounted)?.checked_sub(finished)?;
         for number in (0..enqueued).rev().take(ENTRIES) {
             if self.get(number)?.is_counted() {

@@ -256,7 +256,7 @@ impl Record {
             return Ok(path);
         }
         let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
-        let new = folder.join(format!(".{}-{}-{number}", self.file_name(), std::process::id()));
+        let new = folder.join(format!(".{}-by-{}-{}-{number}", self.file_name(), self.by, std::process::id()));
         let failed = |error: std::io::Error| Error::system(format!("write {}", path.display()), &error);
         std::fs::create_dir_all(folder).map_err(failed)?;
         let file = File::create_new(&new).map_err(failed)?;

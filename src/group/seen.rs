@@ -243,8 +243,9 @@ impl Seen {
     /// The number of the call in which the owner's device waits or gave up, after the device had counted `finished` calls. `None`
     /// for work without a number.
     pub(crate) fn call_after(&self, finished: u64, operation: Option<Operation>) -> Option<u64> {
-        let numbered = self.is_numbered() && operation.is_some_and(Operation::is_in_history);
-        numbered.then(|| self.0.history.after(finished))?
+        let operation = operation.filter(|operation| operation.is_in_history())?;
+        let ended = self.ended()?;
+        self.0.history.after(finished, operation.number(), ended)
     }
 
     /// The number of the call in which the owner's device gave up; `None` if it did not, or for work without a number.

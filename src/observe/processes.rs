@@ -149,6 +149,11 @@ impl OpenPage {
     fn is_open_in(&self, process: u32) -> Option<bool> {
         let own = self.file.metadata().ok()?;
         let is_own = |path: &Path| {
+            // The target of another link may be on a file system that does not answer.
+            let target = read_link(path).unwrap_or_default();
+            if !matches!(target.to_str().and_then(name_in_memory), Some(PAGE_NAME | MEETING_NAME)) {
+                return false;
+            }
             let other = path.metadata();
             other.is_ok_and(|other| [other.dev(), other.ino()] == [own.dev(), own.ino()]) && is_writable(path)
         };

@@ -25,6 +25,10 @@ mod call {
         pub(crate) fn is_counted(&self) -> bool {
             true
         }
+
+        pub(crate) fn op(&self) -> u32 {
+            0
+        }
     }
 }
 #[path = "../../../src/group/history.rs"]

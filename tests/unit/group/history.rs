@@ -28,22 +28,27 @@ fn the_call_in_progress_is_found_among_calls_that_the_device_does_not_count() {
     use crate::types::{Dtype, Reduction, WAY_COPY_ENGINES};
 
     let history = History::empty();
-    let call = |way| EnqueuedCall::new(8, 4, Dtype::F32, Reduction::Sum, way, 0);
-    assert_eq!(history.after(0), None);
+    let call = |way| EnqueuedCall::new(8, 4 + u32::from(way > 0), Dtype::F32, Reduction::Sum, way, 0);
+    let after = |finished| history.after(finished, 4, 0);
+    assert_eq!(after(0), None);
     // Calls 0, 3, 6, ... are copies; the device counts calls 1, 2, 4, 5, ...
     for number in 0..3000 {
         history.push(call(if number % 3 == 0 { WAY_COPY_ENGINES } else { 0 }), 0);
         if number == 1 {
-            assert_eq!([0, 1].map(|finished| history.after(finished)), [Some(1), None]);
+            assert_eq!([0, 1].map(after), [Some(1), None]);
         }
     }
-    let after = [1999, 1998, 1997, 1400].map(|finished| history.after(finished));
-    assert_eq!(after, [Some(2999), Some(2998), Some(2996), Some(2101)]);
+    assert_eq!([1999, 1998, 1997, 1400].map(after), [Some(2999), Some(2998), Some(2996), Some(2101)]);
     // All have ended; the call was overwritten; a number above all calls.
-    assert_eq!([2000, 2, 5000].map(|finished| history.after(finished)), [None; 3]);
+    assert_eq!([2000, 2, 5000].map(after), [None; 3]);
+    // The copy before a counted call waits, unless the copy has ended.
+    assert_eq!([0, 2998].map(|ended| history.after(1998, 5, ended)), [Some(2997), Some(2998)]);
+    // Several copies at the end: the first that has not ended.
+    (0..3).for_each(|_| history.push(call(WAY_COPY_ENGINES), 0));
+    assert_eq!([2999, 3001, 3003].map(|ended| history.after(2000, 5, ended)), [Some(3000), Some(3001), None]);
     let counted = History::empty();
     (0..3000).for_each(|_| counted.push(call(0), 0));
-    assert_eq!([0, 2999, 3000].map(|finished| counted.after(finished)), [Some(0), Some(2999), None]);
+    assert_eq!([0, 2999, 3000].map(|finished| counted.after(finished, 4, 0)), [Some(0), Some(2999), None]);
 }
 
 #[cfg(not(loom))]
