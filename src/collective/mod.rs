@@ -163,7 +163,8 @@ impl Communicator {
             cbor::decode::<[Option<u32>; 2]>(bytes)
                 .map_err(|error| Error::bootstrap(format!("the limits of a split cannot be read: {error}")))
         };
-        let all: Vec<_> = self.group().all_gather_bytes(&asked)?.iter().map(read).collect::<Result<_>>()?;
+        let all: Vec<_> =
+            self.group().all_gather_for("split a group", &asked)?.iter().map(read).collect::<Result<_>>()?;
         let of_group = all.into_iter().filter(|[other, _]| *other == color).filter_map(|[_, most_blocks]| most_blocks);
         let most_blocks = of_group.chain(own.most_blocks).min();
         self.split_as(color, key, own.clone().most_blocks(most_blocks).graph_mixing(graph_mixing))

@@ -81,7 +81,7 @@ impl Birth {
     }
 
     /// The opening as a step of a communicator. The step begins when the opening runs: operations of the same group on the
-    /// communicator run after all openings.
+    /// communicator run after all openings that do not return early.
     pub(crate) fn in_step_of(self, parent: Arc<Comm>) -> Self {
         Self { parent: Some(parent), ..self }
     }
@@ -102,11 +102,18 @@ impl Birth {
         self.returns_early
     }
 
-    /// Ends an opening that a failed group drops.
+    /// Whether the opening splits the communicator.
+    pub(crate) fn is_step_of(&self, comm: &Arc<Comm>) -> bool {
+        self.parent.as_ref().is_some_and(|parent| Arc::ptr_eq(parent, comm))
+    }
+
+    /// Ends an opening that a group drops: the group has failed, or was simulated.
     pub(crate) fn give_up(self) {
-        if let Some(child) = self.child {
-            // The group returns its first failure.
-            let _ = child.end(Err(CallFailure::usage("the group that opens the communicator has failed")));
+        if let Some(Child { comm, handle, place }) = self.child {
+            comm.give_up();
+            registry::remove(handle);
+            // SAFETY: the promise of `Birth::new`.
+            unsafe { place.write(std::ptr::null_mut()) };
         }
     }
 

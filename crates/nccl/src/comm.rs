@@ -134,6 +134,13 @@ impl Comm {
         result
     }
 
+    /// Ends an opening that has not begun.
+    pub(crate) fn give_up(&self) {
+        // Another failure is kept only after an opening.
+        let _ = self.failure.set(CallFailure::usage("the group that opens the communicator was dropped"));
+        self.steps.fetch_sub(1, Ordering::Release);
+    }
+
     /// Marks a step that `ncclCommGetAsyncError` shows as in progress.
     pub(crate) fn begin_step(self: &Arc<Self>) -> Step {
         self.steps.fetch_add(1, Ordering::Relaxed);

@@ -86,11 +86,12 @@ pub(crate) fn end() -> Result<Code> {
     }
 }
 
-/// Ends a group and drops the calls of the outermost one. `pass` ends the group of the real NCCL without its calls.
+/// Ends a group and drops the calls of the outermost one. `pass` ends the group of the real NCCL without its calls; a library
+/// that cannot do so ends the group with its calls.
 pub(crate) fn drop_calls(pass: impl FnOnce() -> Result<Code>) -> Result<Code> {
     let Some(group) = close()? else { return Ok(abi::SUCCESS) };
     group.births.into_iter().for_each(Birth::give_up);
-    if group.real { pass() } else { Ok(abi::SUCCESS) }
+    if group.real { pass().or_else(|_| real::group_end()) } else { Ok(abi::SUCCESS) }
 }
 
 /// Ends a group; the outermost one is returned.
@@ -152,6 +153,12 @@ impl OpenGroups {
             let limit = format!("{early} of them return early");
             let mixed = early > 0 && early < births.len();
             mixed.then(|| argument("the number of communicators that the group opens", births.len(), limit))
+        });
+        let failure = failure.or_else(|| {
+            let mut comms = queued.iter().map(|queued| &queued.comm).chain(windows.iter().map(Registering::comm));
+            let split =
+                comms.find(|comm| births.iter().any(|birth| birth.returns_early() && birth.is_step_of(comm)))?;
+            Some(argument("the communicator", split.name(), "the group splits it, and the split returns early"))
         });
         if let Some(failure) = failure {
             births.into_iter().for_each(Birth::give_up);

@@ -50,6 +50,10 @@ impl Registering {
         Ok(Self { comm: comm.clone(), asked, place: window as usize })
     }
 
+    pub(crate) fn comm(&self) -> &Arc<Comm> {
+        &self.comm
+    }
+
     /// Registers the memory. Collective; blocks.
     pub(crate) fn run(self) -> Result {
         let Self { comm, asked, place } = self;

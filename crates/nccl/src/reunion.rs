@@ -42,7 +42,7 @@ impl Reunion {
             directory: base.join(format!("symmetra-nccl-{}-{name}", of.token)),
             place,
             device: of.communicator.device().clone(),
-            common: common.at_most(config.most_blocks),
+            common,
             config,
             settings,
             deadline: Instant::now() + settings.timeout.unwrap_or(MEET),
@@ -58,13 +58,15 @@ impl Reunion {
         drop(std::fs::remove_dir(&self.directory));
     }
 
-    /// Opens a communicator of all ranks. Collective; blocks.
+    /// Opens a communicator of all ranks, with the least of their limits of blocks. Collective; blocks.
     pub(crate) fn open(self) -> Result<OwnComm> {
-        let own = open_own(
-            self.connect()?,
-            &self.device,
-            group_config(self.settings, self.common, self.place, &self.config),
-        )?;
+        let mut ranks = self.connect()?;
+        // 0: no limit.
+        let own = self.config.most_blocks.unwrap_or(0).to_le_bytes();
+        let all = ranks.all_gather(&own, self.deadline)?;
+        let limits = all.iter().filter_map(|bytes| bytes.as_slice().try_into().ok()).map(u32::from_le_bytes);
+        let common = self.common.at_most(limits.filter(|limit| *limit > 0).min());
+        let own = open_own(ranks, &self.device, group_config(self.settings, common, self.place, &self.config))?;
         self.remove();
         Ok(own)
     }

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use crate::library::{self, last_error, ok};
-use crate::life::async_error;
+use crate::life::{BLOCKING, async_error, config};
 use crate::values::Memory;
 use crate::world::{Rank, all, threads};
 
@@ -169,6 +169,13 @@ fn an_operation_after_a_split_in_one_group() {
         ok(library::ncclAllReduce(buffer.start(), buffer.start(), 1, F32, 0, part, 0));
         assert_eq!(buffer.values(), [4.0]);
         ok(library::ncclCommDestroy(part));
+        // A split that returns early has not ended when the group ends.
+        ok(library::ncclGroupStart());
+        ok(library::ncclCommSplit(rank.comm, 0, 0, &raw mut part, config(BLOCKING, 0).as_ptr()));
+        ok(library::ncclAllReduce(buffer.start(), buffer.start(), 1, F32, 0, rank.comm, 0));
+        assert_eq!(library::ncclGroupEnd(), 4);
+        assert!(last_error().contains("the split returns early"), "{}", last_error());
+        assert_eq!((part, async_error(rank.comm)), (0, 0));
     });
 }
 

@@ -365,6 +365,8 @@ fn with_wishes(id: Id, rank: usize) {
     check_sum(part, [rank, 2]);
     ok(library::ncclCommRevoke(comm, 0));
     check_sum(split(comm, 0, 0), [rank, 2]);
+    ok(library::ncclCommSplit(comm, 0, 0, &raw mut part, config.as_ptr()));
+    check_sum(part, [rank, 2]);
 }
 
 #[test]
