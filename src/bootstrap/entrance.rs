@@ -22,8 +22,7 @@ impl Entrance<'_> {
     /// Connects once and claims a rank in a world size.
     pub(super) fn claim(&self, rank: usize, world_size: usize, deadline: Instant) -> Result<Channel, Setback> {
         let mut channel = Channel::new(self.endpoint.dial(deadline)?, MAX_VERDICT_BYTES);
-        let (noise, mut hello) = handshake::hello(self.secret)?;
-        hello.sequence = self.number;
+        let (noise, hello) = handshake::hello(self.secret, self.number)?;
         channel.queue(hello);
         let payload = self.answer(&mut channel, FrameKind::Challenge, deadline)?;
         let cipher = handshake::read_challenge(self.secret, noise, &payload);

@@ -25,7 +25,7 @@ use super::frame::{Fields, FrameKind, Outgoing, shown};
 use crate::error::{Error, Result};
 
 /// Changes with every change of the protocol.
-pub(super) const VERSION: u32 = 3;
+pub(super) const VERSION: u32 = 4;
 /// Longest payload before the newcomer proved itself, in bytes.
 pub(super) const MAX_PENDING_BYTES: usize = 256;
 /// Longest payload of a verdict or a notice, in bytes.
@@ -51,11 +51,12 @@ pub(crate) fn random() -> Result<[u8; 16]> {
     }
 }
 
-/// One side of a handshake.
-fn noise(secret: &Secret, initiates: bool) -> Result<HandshakeState, snow::Error> {
+/// One side of a handshake for the meeting with a number.
+fn noise(secret: &Secret, number: u64, initiates: bool) -> Result<HandshakeState, snow::Error> {
     let mut key = [0; 32]; // Noise has no shorter ones
     key[..secret.len()].copy_from_slice(secret);
-    let prologue = [b"symmetra bootstrap ", &VERSION.to_le_bytes()[..]].concat();
+    // A number that is changed in transit ends the handshake.
+    let prologue = [b"symmetra bootstrap ", &VERSION.to_le_bytes()[..], &number.to_le_bytes()].concat();
     let builder = Builder::new(PATTERN.parse()?).psk(2, &key)?.prologue(&prologue)?;
     if initiates { builder.build_initiator() } else { builder.build_responder() }
 }
@@ -73,25 +74,25 @@ fn cipher(secret: &Secret, noise: HandshakeState) -> Result<Option<Cipher>, snow
     Ok((*secret != NO_SECRET).then(|| Cipher(Box::new(transport))))
 }
 
-/// A newcomer's first frame, and its side of the handshake.
-pub(super) fn hello(secret: &Secret) -> Result<(HandshakeState, Outgoing)> {
+/// A newcomer's first frame, which names the meeting, and its side of the handshake.
+pub(super) fn hello(secret: &Secret, number: u64) -> Result<(HandshakeState, Outgoing)> {
     let begin = || {
-        let mut noise = noise(secret, true)?;
-        let hello = say(FrameKind::Hello, &mut noise)?;
+        let mut noise = noise(secret, number, true)?;
+        let hello = Outgoing { sequence: number, ..say(FrameKind::Hello, &mut noise)? };
         Ok((noise, hello))
     };
     begin().map_err(|error: snow::Error| Error::bootstrap(format!("cannot begin a handshake: {error}")))
 }
 
 /// Rank 0's answer to a hello and the cipher of the following frames, or a refusal as text for the newcomer.
-pub(super) fn challenge(secret: &Secret, hello: &[u8]) -> Result<(Outgoing, Option<Cipher>), String> {
+pub(super) fn challenge(secret: &Secret, number: u64, hello: &[u8]) -> Result<(Outgoing, Option<Cipher>), String> {
     let mut fields = Fields(hello);
     let version = fields.u32().ok_or("a hello without a version")?;
     if version != VERSION {
         return Err(format!("protocol version {version}, but rank 0 speaks version {VERSION}"));
     }
     let answer = || {
-        let mut noise = noise(secret, false)?;
+        let mut noise = noise(secret, number, false)?;
         noise.read_message(fields.0, &mut [0; MAX_PENDING_BYTES])?;
         Ok((say(FrameKind::Challenge, &mut noise)?, cipher(secret, noise)?))
     };

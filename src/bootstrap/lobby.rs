@@ -19,6 +19,8 @@ use crate::error::{Error, Result};
 
 /// The time limit of a newcomer from connecting to its proof.
 const PENDING_TIME: Duration = Duration::from_secs(3);
+/// The pause before the next attempt to accept a connection, without a free descriptor.
+const FULL: Duration = Duration::from_millis(20);
 /// The most newcomers at once.
 const MAX_PENDING: usize = 128;
 
@@ -161,6 +163,11 @@ impl Lobby {
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) if !self.pending.is_empty() => {
                     self.pending.pop_front();
                 }
+                // Descriptors of the process may be free again. The ranks that have joined need none.
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    std::thread::sleep(FULL);
+                    return Ok(());
+                }
                 Err(errno) => return Err(Error::system(format_args!("accept at {}", self.endpoint), &errno.into())),
             }
         }
@@ -182,7 +189,7 @@ impl Lobby {
             (Stage::Hello, FrameKind::Hello) => {
                 let number = header.sequence;
                 let secret = (self.secrets)(number).ok_or_else(|| format!("it has no meeting {number}"))?;
-                let (challenge, cipher) = handshake::challenge(&secret, &payload)?;
+                let (challenge, cipher) = handshake::challenge(&secret, number, &payload)?;
                 pending.channel.queue(challenge);
                 pending.channel.seal(cipher);
                 pending.channel.flush().map_err(quietly)?;

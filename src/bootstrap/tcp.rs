@@ -309,7 +309,7 @@ fn bind(config: &TcpConfig, addresses: &[SocketAddr]) -> Result<(SocketAddr, Tcp
 }
 
 /// The addresses of `host:port`. The system's resolver has no deadline, so another thread calls it.
-fn resolve(text: &str, deadline: Instant) -> Result<Vec<SocketAddr>> {
+pub(crate) fn resolve(text: &str, deadline: Instant) -> Result<Vec<SocketAddr>> {
     let limit = "it must be HOST:PORT with a port in 1..=65535";
     let port = text.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
     if port.is_none_or(|port| port == 0) {

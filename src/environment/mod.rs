@@ -93,7 +93,7 @@ impl Environment {
         let told = config.init_method.told();
         let mut resolved = config.resolve(told)?;
         let method = std::mem::replace(&mut resolved.init_method, InitMethod::Env);
-        let way = method.local_address();
+        let way = method.local_address(deadline);
         let mut bootstrap = method.connect(resolved.rank, resolved.layout.world_size(), deadline)?;
         let met = Met::new(&mut *bootstrap, resolved, deadline)?;
         match met.hosts.count() {

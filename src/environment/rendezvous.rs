@@ -1,13 +1,14 @@
 //! How the ranks of an environment meet.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Instant;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
 
+use crate::bootstrap::tcp::resolve;
 use crate::bootstrap::{Bootstrap, Local, Tcp, TcpConfig};
 use crate::error::{Error, Result};
 
@@ -44,14 +45,15 @@ impl InitMethod {
         }
     }
 
-    /// The address of this host from which it reaches rank 0, if the method names rank 0's address. Sends nothing.
-    pub(super) fn local_address(&self) -> Option<IpAddr> {
+    /// The address of this host from which it reaches rank 0, if the method names rank 0's address. Sends nothing to rank 0, and
+    /// asks the resolver until `deadline` at most.
+    pub(super) fn local_address(&self, deadline: Instant) -> Option<IpAddr> {
         let address = match self {
             Self::Env => TcpConfig::address_from_env().ok()?,
             Self::Tcp(address) => address.clone(),
             Self::File(_) | Self::Bootstrap(_) => return None,
         };
-        let to = address.to_socket_addrs().ok()?.next()?;
+        let to = resolve(&address, deadline).ok()?.into_iter().next()?;
         let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let socket = UdpSocket::bind((any, 0)).ok()?;
         socket.connect(to).ok()?;
@@ -132,8 +134,9 @@ mod tests {
 
     #[test]
     fn the_way_to_rank_0_is_an_address_of_this_host() {
-        assert_eq!(InitMethod::Tcp("127.0.0.1:2900".into()).local_address(), Some(Ipv4Addr::LOCALHOST.into()));
-        assert_eq!(InitMethod::File("/run/ranks".into()).local_address(), None);
+        let now = Instant::now();
+        assert_eq!(InitMethod::Tcp("127.0.0.1:2900".into()).local_address(now), Some(Ipv4Addr::LOCALHOST.into()));
+        assert_eq!(InitMethod::File("/run/ranks".into()).local_address(now), None);
     }
 
     #[test]

@@ -213,9 +213,15 @@ fn a_peer_with_an_open_message_fails() {
 
 #[test]
 fn ranks_that_wait_in_a_call_of_the_host_go_on() {
-    let gate = Gate::new(2);
-    meet(2, |bootstrap| {
+    let gate = Gate::new(3);
+    meet(3, |bootstrap| {
         let rank = open(bootstrap, &patient()).unwrap();
+        let lost = |waited: Result<()>| {
+            assert!(matches!(waited, Err(Error::PeerLost { rank: 0, .. })), "rank {}: {waited:?}", rank.rank());
+        };
+        if rank.rank() == 1 {
+            lost(rank.communicator.group().barrier());
+        }
         if rank.rank() == 0 {
             let waits = rank.communicator.clone();
             let waiting = std::thread::spawn(move || waits.group().barrier());
@@ -224,6 +230,10 @@ fn ranks_that_wait_in_a_call_of_the_host_go_on() {
             let start = Instant::now();
             assert_eq!(waiting.join().unwrap(), Err(Error::Closed));
             assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+        }
+        gate.pass();
+        if rank.rank() == 2 {
+            lost(rank.communicator.group().barrier());
         }
         gate.pass();
     });

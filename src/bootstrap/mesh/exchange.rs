@@ -52,8 +52,11 @@ impl Mesh {
         // The notice replaces queued frames: the system may refuse again what it refused to send.
         self.others().for_each(|(_, peer)| peer.channel.retract());
         let lost = if let Error::PeerLost { rank, .. } = error { Some(*rank) } else { None };
-        let notice = Outgoing { sequence: self.sequence, ..notice(self.rank, error) };
-        farewell(self.others().filter(|(rank, _)| Some(*rank) != lost).map(|(_, peer)| &mut peer.channel), &notice);
+        // The others learn from the page of a rank that abandons its group that it does, and how many calls it has finished.
+        if !matches!(error, Error::Closed) {
+            let notice = Outgoing { sequence: self.sequence, ..notice(self.rank, error) };
+            farewell(self.others().filter(|(rank, _)| Some(*rank) != lost).map(|(_, peer)| &mut peer.channel), &notice);
+        }
         self.failed = Some(error.clone());
     }
 

@@ -55,9 +55,20 @@ impl Spoke {
         channel.set_limit(MAX_FRAME_BYTES);
         let mut spoke = Self { channel, rank, world_size };
         let doing = "it reported neither that every rank connected nor which ranks are missing";
-        spoke.reporting(|spoke| match spoke.next(deadline, start, doing)?.header.kind {
-            FrameKind::Start => Ok(()),
-            kind => Err(Error::bootstrap(format!("rank 0 sent a {} instead of a start", kind.name()))),
+        spoke.reporting(|spoke| {
+            let frame = loop {
+                limit.ask()?;
+                match receive(&mut spoke.channel, limit.next())? {
+                    Some(frame) => break frame,
+                    None if Instant::now() < deadline => {}
+                    None => return Err(Error::exchange_timeout(Some(0), start.elapsed(), doing)),
+                }
+            };
+            match frame.header.kind {
+                FrameKind::Start => Ok(()),
+                FrameKind::Notice => Err(read_notice(0, &frame.payload)),
+                kind => Err(Error::bootstrap(format!("rank 0 sent a {} instead of a start", kind.name()))),
+            }
         })?;
         Ok(spoke)
     }

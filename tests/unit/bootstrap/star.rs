@@ -66,7 +66,7 @@ impl Forger {
 
     /// Says hello, and returns the cipher of the connection.
     fn greet(&mut self) -> Cipher {
-        let (noise, hello) = handshake::hello(&SECRET).unwrap();
+        let (noise, hello) = handshake::hello(&SECRET, 0).unwrap();
         let challenge = self.ask(hello).unwrap();
         assert_eq!(challenge.header.kind, FrameKind::Challenge);
         handshake::read_challenge(&SECRET, noise, &challenge.payload).ok().flatten().unwrap()
@@ -118,10 +118,10 @@ fn pitfall_35_a_claim_without_the_secret_or_of_another_connection_ends_it_unansw
 #[test]
 fn another_version_is_told_both_versions() {
     while_forming(|address| {
-        let mut hello = handshake::hello(&SECRET).unwrap().1;
+        let mut hello = handshake::hello(&SECRET, 0).unwrap().1;
         hello.payload = [&99u32.to_le_bytes()[..], &[0; 100]].concat().into();
         let answer = Forger::connect(address).refused(hello);
-        assert_eq!(answer, "protocol version 99, but rank 0 speaks version 3");
+        assert_eq!(answer, "protocol version 99, but rank 0 speaks version 4");
     });
 }
 
@@ -129,7 +129,7 @@ fn another_version_is_told_both_versions() {
 fn pitfall_35_frames_out_of_turn_and_out_of_bounds_end_a_connection_unanswered() {
     while_forming(|address| {
         assert!(Forger::connect(address).ask(handshake::claim(1, 2)).is_none());
-        let again = handshake::hello(&SECRET).unwrap().1;
+        let again = handshake::hello(&SECRET, 0).unwrap().1;
         assert!(Forger::proved(address).ask(again).is_none());
         let long = Outgoing::control(FrameKind::Hello, 0, vec![1; 257]);
         assert!(Forger::connect(address).ask(long).is_none());
