@@ -137,9 +137,10 @@ impl Board<'_> {
         if alive.into_iter().any(changed) {
             let before = self.losses.count.fetch_add(1, Ordering::Release);
             self.parties[party].order.store(before + 1, Ordering::Release);
-            self.news.notify();
-            self.room.notify();
         }
+        // Also for a party that has marked this one and was stopped before it notified.
+        self.news.notify();
+        self.room.notify();
     }
 
     /// The writer notes the rank that it gave up, before it ends, or that it gave up none.
