@@ -230,23 +230,24 @@ impl AllGatherMatmul {
             plan.multiplier.check(product, self.rows, call)?;
         }
         self.check_apart(&shard, gathered.as_ref(), &calls)?;
-        let _call = plan.begin(queue)?;
-        if let (Some(own), Some((all, _)), Some(scales)) = (&shard.scales, &self.scales, &scales) {
-            plan.gather(all, own, scales, queue)?;
-        }
-        let Some((own, kept)) = plan.pipeline().zip(self.gathered.symmetric()) else {
-            plan.gather(division, &shard.memory, &whole, queue)?;
-            let mut both = self.products.iter().zip(&calls);
-            return both.try_for_each(|(product, call)| {
-                plan.multiplier.enqueue_checked(product, self.rows, call, plan.whole_sums, queue)
-            });
-        };
-        // Peers write into the memory of the plan, which outlives a call that they have given up.
-        let kept_whole = self.gathered.held(dtype, division.elems())?;
-        calls.iter_mut().for_each(|[left, ..]| left.memory = kept_whole.again());
-        let mut multiply = |source: usize| self.multiply_part(source, &shard.memory, &calls, queue);
-        let call = Call::new(&ALL_GATHER, dtype).input(shard.memory.view()).output(whole.view());
-        own.run_by_parts(&call, Some(CopyParts::pushed(kept, &mut multiply)), queue)?.wait_untyped(queue)
+        plan.call(queue, || {
+            if let (Some(own), Some((all, _)), Some(scales)) = (&shard.scales, &self.scales, &scales) {
+                plan.gather(all, own, scales, queue)?;
+            }
+            let Some((own, kept)) = plan.pipeline().zip(self.gathered.symmetric()) else {
+                plan.gather(division, &shard.memory, &whole, queue)?;
+                let mut both = self.products.iter().zip(&calls);
+                return both.try_for_each(|(product, call)| {
+                    plan.multiplier.enqueue_checked(product, self.rows, call, plan.whole_sums, queue)
+                });
+            };
+            // Peers write into the memory of the plan, which outlives a call that they have given up.
+            let kept_whole = self.gathered.held(dtype, division.elems())?;
+            calls.iter_mut().for_each(|[left, ..]| left.memory = kept_whole.again());
+            let mut multiply = |source: usize| self.multiply_part(source, &shard.memory, &calls, queue);
+            let call = Call::new(&ALL_GATHER, dtype).input(shard.memory.view()).output(whole.view());
+            own.run_by_parts(&call, Some(CopyParts::pushed(kept, &mut multiply)), queue)?.wait_untyped(queue)
+        })
     }
 
     /// The type of the left factor.

@@ -157,8 +157,7 @@ impl MatmulAllReduce {
         let call = Partial { asked: &self.product, own: &self.own_product, rows: self.rows };
         let [left, right] = factors;
         let call = call.operands(&plan.multiplier, left, right, &partial, result)?;
-        let _call = plan.begin(queue)?;
-        match &self.parts {
+        plan.call(queue, || match &self.parts {
             SumWay::Whole(_) => {
                 plan.multiplier.enqueue_checked(&self.own_product, self.rows, &call, plan.whole_sums, queue)?;
                 let sum = Call::new(&ALL_REDUCE, dtype).options(self.reduction);
@@ -170,7 +169,7 @@ impl MatmulAllReduce {
                 let gather = Call::new(&ALL_GATHER, dtype);
                 plan.over.run(&gather.input(own.view()).output(result.memory.view()), queue)
             }
-        }
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::cost::Cost;
@@ -73,14 +73,18 @@ impl Plan {
         Ok(Self { what: asked.what, over, multiplier, planned, whole_sums, calls: Mutex::new(()) })
     }
 
-    /// Begins a call, which uses the memory of the plan after the previous call.
-    pub(super) fn begin(&self, queue: Target<'_>) -> Result<MutexGuard<'_, ()>> {
+    /// Runs a call, which uses the memory of the plan after the previous call.
+    pub(super) fn call(&self, queue: Target<'_>, work: impl FnOnce() -> Result<()>) -> Result<()> {
         // Before the lock, because another thread may hold the lock and wait for the call whose callback makes this call.
         self.over.refuse_within(self.what)?;
         self.multiplier.refuse_captured(self.what, queue)?;
-        let call = self.calls.lock();
-        self.over.local().order(self.what, queue)?;
-        Ok(call)
+        let _call = self.calls.lock();
+        let order = || self.over.local().order(self.what, queue);
+        order()?;
+        let done = work();
+        // The last work may be a GEMM or a local sum, which the communicator has not recorded as a call.
+        let ordered = order();
+        done.and(ordered)
     }
 
     /// The communicator whose copy engines move parts, if the plan is a pipeline.

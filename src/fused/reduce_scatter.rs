@@ -248,16 +248,17 @@ impl MatmulReduceScatter {
         queue: Target<'_>,
     ) -> Result<()> {
         let (plan, dtype) = (&self.plan, self.product.result);
-        let _call = plan.begin(queue)?;
-        let Some(own) = plan.pipeline() else {
-            plan.multiplier.enqueue_checked(&self.own_product, self.rows, call, plan.whole_sums, queue)?;
-            return self.scatter(partial, result, queue);
-        };
-        let mut multiply = |destination: usize| self.multiply_part(destination, call, queue);
-        let parts = CopyParts::new(&mut multiply);
-        let scatter = Call::new(&REDUCE_SCATTER, dtype).options(self.reduction);
-        let scatter = scatter.input(partial.view()).output(result.view());
-        own.run_by_parts(&scatter, Some(parts), queue)?.wait_untyped(queue)
+        plan.call(queue, || {
+            let Some(own) = plan.pipeline() else {
+                plan.multiplier.enqueue_checked(&self.own_product, self.rows, call, plan.whole_sums, queue)?;
+                return self.scatter(partial, result, queue);
+            };
+            let mut multiply = |destination: usize| self.multiply_part(destination, call, queue);
+            let parts = CopyParts::new(&mut multiply);
+            let scatter = Call::new(&REDUCE_SCATTER, dtype).options(self.reduction);
+            let scatter = scatter.input(partial.view()).output(result.view());
+            own.run_by_parts(&scatter, Some(parts), queue)?.wait_untyped(queue)
+        })
     }
 
     /// Sums the partial results.

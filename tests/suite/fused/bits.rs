@@ -129,23 +129,28 @@ fn a_graph_of_plans_is_replayed_by_ranks_out_of_step() {
 }
 
 /// Calls of a plan on several streams run one after another, as calls of a communicator do: the memory of the plan is that
-/// of one call at a time.
+/// of one call at a time. With `graph_mixing` also on streams of the program, of which the library keeps none.
 #[test]
 fn calls_of_a_plan_on_several_streams_keep_apart() {
     let world = 2;
     if !fits(world) {
         return;
     }
-    for way in [Way::Sequence, Way::Pipeline] {
-        threads(world, &config(), |rank| {
-            let Rank { communicator, stream, device, .. } = rank;
-            let (rows, inner, columns) = (64, 96, 128);
+    for (way, mixing) in [(Way::Sequence, false), (Way::Pipeline, false), (Way::Sequence, true), (Way::Pipeline, true)]
+    {
+        threads(world, &config().graph_mixing(mixing), |rank| {
+            let Rank { communicator, device, .. } = rank;
+            let engines = [0; 2].map(|_| Stream::new(device).unwrap());
+            // SAFETY: the communicator leaves the streams before their end.
+            let borrowed = |stream: &Stream| unsafe { Stream::borrow_raw(device, stream.as_raw()) }.unwrap();
+            let [stream, other] =
+                &engines.each_ref().map(|stream| if mixing { borrowed(stream) } else { stream.clone() });
+            let (rows, inner, columns) = if mixing { (256, 256, 256) } else { (64, 96, 128) };
             let product = Product::new(inner, columns, Numeric::F32);
             let mut options = FusedOptions::default();
             options.way = way;
             let sums = communicator.plan_matmul_all_reduce(&[rows, inner], product, options.clone()).unwrap();
             let gathers = communicator.plan_all_gather_matmul(&[rows / world, inner], 0, &[product], options).unwrap();
-            let other = Stream::new(device).unwrap();
             let ones = DeviceBuffer::from_slice(&vec![1f32; inner * columns], stream).unwrap();
             let rounds = 20;
             let lefts: Vec<_> = (0..rounds)
@@ -161,7 +166,7 @@ fn calls_of_a_plan_on_several_streams_keep_apart() {
             graph.register().unwrap();
             stream.synchronize().unwrap();
             for round in 0..rounds {
-                let queue = if round % 2 == 0 { stream } else { &other };
+                let queue = if round % 2 == 0 { stream } else { other };
                 match round {
                     0 => graph.launch(queue).unwrap(),
                     _ => {
@@ -177,7 +182,9 @@ fn calls_of_a_plan_on_several_streams_keep_apart() {
                 }
             }
             communicator.synchronize(stream).unwrap();
-            communicator.synchronize(&other).unwrap();
+            communicator.synchronize(other).unwrap();
+            communicator.leave(stream).unwrap();
+            communicator.leave(other).unwrap();
             for round in 0..rounds {
                 let alone = (round * inner) as f32;
                 assert!(summed[round].read(stream).unwrap().iter().all(|sum| *sum == alone * world as f32), "{round}");
