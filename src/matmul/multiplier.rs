@@ -54,7 +54,7 @@ enum GemmEngine {
 struct GpuEngine {
     library: CublasLt,
     eager: Mutex<EagerWorkspace>,
-    captured: Mutex<CaptureWorkspace>,
+    captured: Mutex<Vec<CaptureWorkspace>>,
 }
 
 /// The workspace and the order that eager calls share.
@@ -63,8 +63,7 @@ struct EagerWorkspace {
     order: StreamOrder,
 }
 
-/// The last capture, by its number, and the workspace of its graph.
-#[derive(Default)]
+/// A capture, by its number, and the workspace of its graph.
 struct CaptureWorkspace {
     recording: u64,
     workspace: Weak<DeviceBuffer<u8>>,
@@ -259,13 +258,15 @@ impl GpuEngine {
     /// The workspace of a capture's graph. The graph owns the workspace from now on.
     fn workspace_of(&self, owner: &Arc<Inner>, recording: &Recording) -> Result<Arc<DeviceBuffer<u8>>> {
         let mut captured = self.captured.lock();
-        if let Some(known) = captured.workspace.upgrade().filter(|_| captured.recording == recording.id()) {
+        captured.retain(|of| of.workspace.strong_count() > 0);
+        let known = captured.iter().find(|of| of.recording == recording.id());
+        if let Some(known) = known.and_then(|of| of.workspace.upgrade()) {
             return Ok(known);
         }
         let made = Arc::new(DeviceBuffer::new(&owner.device, WORKSPACE_BYTES)?);
         recording.keep(made.clone());
         recording.keep(owner.clone());
-        *captured = CaptureWorkspace { recording: recording.id(), workspace: Arc::downgrade(&made) };
+        captured.push(CaptureWorkspace { recording: recording.id(), workspace: Arc::downgrade(&made) });
         Ok(made)
     }
 }
