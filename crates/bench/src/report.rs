@@ -51,7 +51,7 @@ impl RunSite {
         Run::new(&self.devices, task).collect(self.ranks_as)
     }
 
-    /// Prints the table, with `below` after it, or the object, and writes the file of results.
+    /// Writes the file of results, and prints the table, with `below` after it, or the object.
     pub(super) fn write<R>(
         &self,
         output: &OutputArgs,
@@ -60,12 +60,13 @@ impl RunSite {
         rows: &[R],
         (below, object): (&str, &impl Serialize),
     ) -> Result<(), CommandFailure> {
-        match output.json {
-            true => output::json(object)?,
-            false => output::line(format_args!("{}{below}", table(columns, rows)))?,
-        }
+        // Before the table, whose reader may be gone.
         let save = |path: &Path| results::save(path, title, &self.devices, &Versions::new(), (columns, rows));
-        output.output.as_deref().map_or(Ok(()), save)
+        output.output.as_deref().map_or(Ok(()), save)?;
+        match output.json {
+            true => output::json(object),
+            false => output::line(format_args!("{}{below}", table(columns, rows))),
+        }
     }
 }
 

@@ -5,10 +5,14 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use signal_hook::low_level::emulate_default_handler;
 use symmetra::observe::Tracer;
 
 use harness::failure::{CommandFailure, spawn};
@@ -23,7 +27,8 @@ use harness::{output, signals, target};
 /// The command only reads the memory of the ranks. A rank keeps its last 4096 calls: calls of a rank that makes more of them
 /// between two looks, which are 2 to 50 ms apart, are missing, and the command prints their number.
 ///
-/// Signals are forwarded to the program. Exit status: that of the program (128 + the signal that killed it).
+/// Signals are forwarded to the program; after its end they end this command. Exit status: that of the program (128 + the
+/// signal that killed it).
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -57,14 +62,25 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     let mut signals = signals::watched()?;
     let mut child = Command::new(program).args(rest).env("SYMMETRA_TIMING", "1").spawn().map_err(starting)?;
     let pid = Pid::from_child(&child);
+    let ended = Arc::new(AtomicBool::new(false));
+    let has_ended = ended.clone();
     let forward = move || {
-        for signal in signals.forever().filter_map(Signal::from_named_raw) {
-            // The program may have ended.
-            let _ = kill_process(pid, signal);
+        for signal in signals.forever() {
+            match Signal::from_named_raw(signal) {
+                Some(signal) if !has_ended.load(Ordering::Relaxed) => drop(kill_process(pid, signal)),
+                // A signal without an action by default ends nothing.
+                _ => drop(emulate_default_handler(signal)),
+            }
         }
     };
-    spawn(forward)?;
-    let tracer = traced(&mut child)?;
+    let tracer = spawn(forward).and_then(|_| traced(pid));
+    if tracer.is_err() {
+        // Fails if the program has ended.
+        let _ = kill_process(pid, Signal::TERM);
+    }
+    // From here on no signal is forwarded: the program is waited for, and another process may get its number.
+    ended.store(true, Ordering::Relaxed);
+    let tracer = tracer.inspect_err(|_| drop(child.wait()))?;
     let [calls, lost] = tracer.calls();
     let writing = || CommandFailure::doing(format!("write {}", args.output.display()));
     let file = File::create(&args.output).map_err(writing())?;
@@ -86,14 +102,16 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     }
 }
 
-/// Collects the calls of a program until its end.
-fn traced(child: &mut Child) -> Result<Tracer, CommandFailure> {
+/// Collects the calls of a program until its end. Does not wait for the program, which stays a zombie.
+fn traced(pid: Pid) -> Result<Tracer, CommandFailure> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+    let waiting = || CommandFailure::doing("wait for the program");
     let mut tracer = Tracer::new();
     let (mut period, mut searched) = (SHORTEST, None::<Instant>);
     loop {
-        let ended = child.try_wait().map_err(CommandFailure::doing("wait for the program"))?.is_some();
+        let ended = retry_on_intr(|| waitid(WaitId::Pid(pid), options)).map_err(waiting())?.is_some();
         if !ended && searched.is_none_or(|searched| searched.elapsed() >= NEW_RANKS) {
-            tracer.find(child.id())?;
+            tracer.find(pid.as_raw_pid().unsigned_abs())?;
             searched = Some(Instant::now());
         }
         let looked = tracer.look();

@@ -240,12 +240,9 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     progress.finish_and_clear();
     let device = devices[0][0].open()?;
     let report = TuneReport::new(&device, args.ranks_as, args.iterations, &measured)?;
-    if args.json {
-        output::json(&report)?
-    } else {
-        output::line(report.tables())?
-    }
-    target.map_or(Ok(()), |path| write(&report, &path))
+    // Before the tables, whose reader may be gone.
+    target.map_or(Ok(()), |path| write(&report, &path))?;
+    if args.json { output::json(&report) } else { output::line(report.tables()) }
 }
 
 /// Refuses a path that cannot be a file. Returns the path with links followed.

@@ -1,6 +1,8 @@
 //! Where the operands of an operation are in the buffers of a measurement, the calls that are enqueued on them, and
 //! their expected results.
 
+use std::ops::Range;
+
 use symmetra::op::{Case, Extent, Op, Size, Source};
 use symmetra::{Algorithm, BoundAllReduce, Codec, Communicator, How, Queue};
 
@@ -165,7 +167,11 @@ impl<'b, B> PlacedCall<'b, B> {
     }
 }
 
-/// How many elements in the output buffer of a rank are wrong after the operation.
+/// The bytes of an element of the output before the operation, not in place.
+pub(super) const UNWRITTEN: u8 = 0xa5;
+
+/// How many elements in the output buffer of a rank are wrong after the operation. Not in place, elements that the operation must
+/// not write count too.
 pub(super) fn count_wrong<T: Summand>(
     sweep: &Sweep,
     data: Data,
@@ -196,7 +202,27 @@ pub(super) fn count_wrong<T: Summand>(
             Source::Reduced => data.count_wrong(sweep.reduction, world, algorithm, stretch.start, elements),
         }
     };
-    (op.effect)(&case, rank).into_iter().map(wrong).sum()
+    let effect = (op.effect)(&case, rank);
+    let written = effect.iter().map(|stretch| start + stretch.at..start + stretch.at + stretch.count);
+    let strays = if sweep.in_place { 0 } else { count_strays(result, written.collect()) };
+    strays + effect.into_iter().map(wrong).sum::<u64>()
+}
+
+/// The number of elements outside of `written` that are not as they were before the operation.
+fn count_strays<T: Summand>(result: &[T], mut written: Vec<Range<usize>>) -> u64 {
+    written.sort_unstable_by_key(|range| range.start);
+    let is_stray = |element: &&T| bytemuck::bytes_of(*element).iter().any(|byte| *byte != UNWRITTEN);
+    let strays = |between: &[T]| between.iter().filter(is_stray).count() as u64;
+    let mut end = 0;
+    let before: u64 = written
+        .iter()
+        .map(|range| {
+            let found = result.get(end..range.start).map_or(0, strays);
+            end = end.max(range.end);
+            found
+        })
+        .sum();
+    before + result.get(end..).map_or(0, strays)
 }
 
 #[cfg(test)]

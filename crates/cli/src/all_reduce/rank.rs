@@ -7,7 +7,7 @@ use harness::with_element;
 use symmetra::op::Size;
 use symmetra::{Algorithm, AnyQueue, Codec, Communicator, Config, DeviceKind, Stream, SymmetricBuffer, Transport};
 
-use super::places::{self, PlacedCall};
+use super::places::{self, PlacedCall, UNWRITTEN};
 use super::sweep::{Sweep, SweepSample};
 use crate::exchange::OperandMemory;
 use harness::buffer::TestBuffer;
@@ -118,8 +118,8 @@ impl<'a, T: Summand, B: TestBuffer<T>> Candidate<'a> for Swept<'a, '_, T, B> {
         if self.bench.sweep.in_place {
             return Ok(());
         }
-        // No result has this value, so an element that was not written is found.
-        let unwritten = bytemuck::pod_read_unaligned(&[0xa5; 8][..size_of::<T>()]);
+        // No result has this value, so an element that was not written is found, and one that was written by mistake.
+        let unwritten = bytemuck::pod_read_unaligned(&[UNWRITTEN; 8][..size_of::<T>()]);
         self.output.write(&vec![unwritten; self.bench.elems], stream)
     }
 
