@@ -28,6 +28,7 @@ fi
 run() { # NAME SECONDS COMMAND...
   local name=$1 limit=$2 start=$SECONDS status=0
   shift 2
+  rm -f "$out/$name.json"
   timeout -k 5 "$limit" "$@" >"$out/$name.log" 2>"$out/$name.err" || status=$?
   if [ "$status" -eq 0 ]; then
     echo "ok      $name ($((SECONDS - start)) s)"
@@ -66,20 +67,26 @@ for tp in $(printf '%s\n' 2 $((world / 2)) | sort -un | grep -v '^1$'); do
 done
 run tune 100 "$programs/symmetra" tune --device "$device" --ranks "$world" --output "$out/tuning.json" "${tuning[@]}"
 
-python3 - "$out" <<'PY'
+python3 - "$out" <<'PY' || failed=$((failed + 1))
 import json, pathlib, sys
 folder = pathlib.Path(sys.argv[1])
-for path in sorted(folder.glob("*.json")):
+def rows(path):
+    """The rows of a race, by the names of their columns: a file of results, or an object a line."""
+    if path.suffix == ".log":
+        return [json.loads(line) for line in path.read_text().splitlines() if line.startswith("{")]
     table = json.loads(path.read_text())
-    names = table.get("columns", [])
-    if "ratio" not in names:
+    return [dict(zip(table.get("columns", []), row)) for row in table.get("rows", [])]
+for path in [*sorted(folder.glob("*.json")), *sorted(folder.glob("mixed-*.log"))]:
+    try:
+        peers = [row for row in rows(path) if row.get("ratio") is not None]
+    except ValueError as error:
+        print(f"{path.stem}: cannot be read: {error}")
         continue
-    ratios = [(row[names.index("ratio")], row) for row in table["rows"]]
-    ratios = [(ratio, row) for ratio, row in ratios if ratio is not None]
-    slower = [(ratio, row) for ratio, row in ratios if ratio < 1]
-    print(f"{path.stem}: {len(ratios)} rows with peers, {len(slower)} slower than the best of them")
-    for ratio, row in slower:
-        print(f"  {ratio:.2f}  " + ", ".join(f"{name} {cell}" for name, cell in zip(names, row) if name != "ratio"))
+    slower = [row for row in peers if row["ratio"] < 1]
+    if peers:
+        print(f"{path.stem}: {len(peers)} rows with peers, {len(slower)} slower than the best of them")
+    for row in slower:
+        print(f"  {row['ratio']:.2f}  " + ", ".join(f"{name} {cell}" for name, cell in row.items() if name != "ratio"))
 PY
 echo "measure: world $world, $failed failed"
 [ "$failed" -eq 0 ]

@@ -34,7 +34,7 @@ impl<'a> Stopwatch<'a> {
         meeting: &'a SymmetricBuffer<f32>,
         stream: &'a Stream,
     ) -> symmetra::Result<Self> {
-        let barriers = if stream.device().kind() == DeviceKind::Cuda { 16 } else { 1 };
+        let barriers = if stream.device().kind() == DeviceKind::Host { 1 } else { 16 };
         Self::after(barriers, ranks, meeting, stream)
     }
 

@@ -171,7 +171,7 @@ fn subtract_leads<'a, C: Candidate<'a>>(trials: &mut [Trial], operations: u32, c
 /// Operations of one launch: 40, and fewer on the CPU, where operations of many bytes take long.
 pub fn usual_operations(kind: DeviceKind, bytes: u64) -> u32 {
     match kind {
-        DeviceKind::Cuda => 40,
+        DeviceKind::Cuda | DeviceKind::Hip => 40,
         _ => ((32 << 20) / bytes.max(1)).clamp(2, 40) as u32,
     }
 }
