@@ -267,8 +267,12 @@ impl Group {
         Ok(())
     }
 
-    /// Runs an operation in the storage of a tensor.
+    /// Runs an operation in the storage of a tensor. A group of one rank changes nothing, as [`apply`](Self::apply).
     fn apply_in_place(&self, op: &'static Op, how: How<'_>, x: &Tensor) -> Result<()> {
+        // The operation refuses another root.
+        if self.world_size() == 1 && how.parameter == 0 {
+            return Ok(());
+        }
         if x.elem_count() == 0 {
             // Candle refuses the strides of some empty tensors as those of an output.
             return self.apply(op, how, x, x.dims()).map(drop);
