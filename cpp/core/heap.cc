@@ -1,5 +1,6 @@
 #include <cstddef>
 #include <cstring>
+#include <string>
 
 #include "cpp/core/call.hpp"
 #include "symmetra/communicator.hpp"
@@ -46,7 +47,11 @@ void run(const void* args) {
 void launch_bytes(HostShape shape, void (*entry)(const void* launched, const void* place), const void* launched, std::size_t bytes,
                   Queue queue) {
   Placed placed{entry, {}};
-  std::memcpy(placed.launched, launched, bytes);
+  if (bytes > sizeof(placed.launched)) {
+    throw Error(ErrorKind::kInvalidArgument, "the size of a kernel's arguments is " + std::to_string(bytes) + ", but at most " +
+                                                 std::to_string(sizeof(placed.launched)));
+  }
+  if (bytes > 0) std::memcpy(placed.launched, launched, bytes);
   const auto function = entry == nullptr ? 0 : reinterpret_cast<std::uintptr_t>(&run);
   const rust::Slice<const std::uint8_t> args(reinterpret_cast<const std::uint8_t*>(&placed), sizeof(placed));
   call([&] { core::launch_host(function, args, shape.blocks, shape.threads, queue_of(queue)); });

@@ -52,8 +52,8 @@ struct Launched {
 
 }  // namespace core
 
-/// Runs a function with a copy of `bytes` bytes at `launched`, and with a platform::host::Thread: the callback of
-/// `launch`.
+/// Runs a function with a copy of `bytes` bytes at `launched`, at most 1040, and with a platform::host::Thread: the callback of
+/// `launch`. Throws kInvalidArgument for more bytes, and the errors of `launch`.
 void launch_bytes(HostShape shape, void (*entry)(const void* launched, const void* place), const void* launched, std::size_t bytes,
                   Queue queue);
 

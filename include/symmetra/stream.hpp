@@ -32,8 +32,9 @@ class Stream {
   ///
   /// The handle belongs to `device`, and stays valid until the result is destroyed. For each Communicator and
   /// Coordinator that used the stream, the handle also stays valid until the object is closed, was used with another
-  /// stream, or has left the stream (Communicator::leave, Coordinator::leave). A Multiplier needs the handle only
-  /// during its calls. While one Stream of a handle is being captured, no other Stream of the handle is used. A
+  /// stream, or has left the stream (Communicator::leave, Coordinator::leave). The same holds for each Experts and each
+  /// Mixed that used the stream, until that object is destroyed or was used with another stream. A Multiplier needs the
+  /// handle only during its calls. While one Stream of a handle is being captured, no other Stream of the handle is used. A
   /// handle that means another stream on each thread is used from one thread, with one exception: a Communicator
   /// orders its own calls on cudaStreamPerThread and hipStreamPerThread across threads, except low-contention
   /// collectives. Each thread orders the rest of its work there. On the host device, throws kInvalidArgument for a

@@ -120,8 +120,10 @@ impl Stream {
     /// The handle belongs to `device`. It stays valid until every clone of the result is dropped. For each communicator
     /// and coordinator that used the stream, the handle also stays valid until that object is closed, was used with
     /// another stream, or has left the stream ([`Communicator::leave`](crate::Communicator::leave),
-    /// [`Coordinator::leave`](crate::environment::Coordinator::leave)). A multiplier needs the handle only during its
-    /// calls. While one `Stream` of a handle is being captured, no other `Stream` of the handle is used. A handle that
+    /// [`Coordinator::leave`](crate::environment::Coordinator::leave)). The same holds for each layer of
+    /// [`Experts`](crate::experts::Experts) and each grid of [`Mixed`](crate::mixed::Mixed) that used the stream, until that
+    /// object is dropped or was used with another stream. A multiplier needs the handle only during its calls. While one
+    /// `Stream` of a handle is being captured, no other `Stream` of the handle is used. A handle that
     /// means another stream on each thread is used from one thread, because objects order their work by streams. Of the
     /// number 2, `cudaStreamPerThread` and `hipStreamPerThread`, a communicator orders its own calls also across threads,
     /// except low-contention collectives; each thread orders the rest of its work itself.

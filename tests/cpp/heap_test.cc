@@ -3,7 +3,9 @@
 #define SYMMETRA_CHECKED
 #include "symmetra/device/heap.cuh"
 
+#include <array>
 #include <chrono>
+#include <cstddef>
 
 #include "ranks.hpp"
 
@@ -73,6 +75,9 @@ void what_cannot_be_is_refused() {
     CHECK_THROWS(kInvalidArgument, launch({0, 1}, &pass, args, stream));
     CHECK_THROWS(kInvalidArgument, launch({257, 1}, &pass, args, stream));
     CHECK_THROWS(kInvalidArgument, launch({2, 4000}, &pass, args, stream));
+    const std::array<std::byte, 1041> large{};
+    CHECK_THROWS(kInvalidArgument, launch_bytes(
+                                       {1, 1}, [](const void*, const void*) {}, large.data(), large.size(), stream));
     CHECK_THROWS(kInvalidArgument, launch(HostShape{}, static_cast<void (*)(const Pass&)>(nullptr), args, stream));
     communicator.close();
   });

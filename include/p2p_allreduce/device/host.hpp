@@ -20,6 +20,7 @@
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "symmetra/device.hpp"
 #include "symmetra/error.hpp"
@@ -100,15 +101,35 @@ inline int& current_ordinal() {
 struct HostDevices {
   std::array<std::once_flag, kHostDevices> made;
   std::array<std::unique_ptr<HostDevice>, kHostDevices> devices;
+  std::mutex mutex;
+  /// The devices that are open.
+  std::vector<const HostDevice*> open;
 };
+
+inline HostDevices& host_devices() {
+  // Never destroyed: the program may use one in a destructor that runs later.
+  static HostDevices* const all = new HostDevices;
+  return *all;
+}
 
 /// The device with this ordinal, opened on first use.
 inline const HostDevice& host_device(int ordinal) {
-  // Never destroyed: the program may use one in a destructor that runs later.
-  static HostDevices* const all = new HostDevices;
+  HostDevices& all = host_devices();
   const auto index = static_cast<std::size_t>(ordinal);
-  std::call_once(all->made[index], [&] { all->devices[index] = std::make_unique<HostDevice>(); });
-  return *all->devices[index];
+  std::call_once(all.made[index], [&] {
+    all.devices[index] = std::make_unique<HostDevice>();
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    all.open.push_back(all.devices[index].get());
+  });
+  return *all.devices[index];
+}
+
+/// Waits for every device that is open.
+inline void synchronize_all() {
+  std::unique_lock<std::mutex> lock(host_devices().mutex);
+  const std::vector<const HostDevice*> open = host_devices().open;
+  lock.unlock();
+  for (const HostDevice* device : open) device->device.synchronize();
 }
 
 /// The program's own device, so that the library knows memory from hipMalloc as memory of that device.
@@ -261,9 +282,14 @@ hipError_t hipHostMalloc(T** address, std::size_t bytes, unsigned int = hipHostM
   *address = bytes == 0 ? nullptr : static_cast<T*>(std::malloc(bytes));
   return *address != nullptr || bytes == 0 ? hipSuccess : hipErrorOutOfMemory;
 }
-/// Waits for the device, which may still use the memory.
+/// Waits for all devices, each of which may still use the memory.
 inline hipError_t hipHostFree(void* address) {
-  const hipError_t error = address == nullptr ? hipSuccess : hipDeviceSynchronize();
+  using namespace p2p_allreduce::detail;
+  if (address == nullptr) return hipSuccess;
+  const hipError_t error = code_of([] {
+    synchronize_all();
+    return hipSuccess;
+  });
   std::free(address);
   return error;
 }
