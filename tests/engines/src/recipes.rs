@@ -15,8 +15,11 @@ use symmetra::{Communicator, Config, Deadlines, Device, Error, Ref, Stream};
 
 /// Writes an id into a file that only this user can read.
 pub fn write_id(id: &Id, path: &Path) -> std::io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(&id.internal().map(|byte| byte as u8))
+    let part = path.with_extension("part");
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part)?;
+    file.write_all(&id.internal().map(|byte| byte as u8))?;
+    // Readers find the whole id or no file.
+    std::fs::rename(&part, path)
 }
 
 /// Ends a step: the engine's own wait, then the health of the group.
