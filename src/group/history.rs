@@ -106,22 +106,25 @@ impl History {
     }
 
     /// The number of the call of operation `op` that is in progress after the device has counted `finished` calls. The first
-    /// `ended` calls are not. `None` if no such call is enqueued, or if the ring no longer has the calls after it.
+    /// `ended` calls are not. `None` if no such call is enqueued, if several may be the call, or if the ring no longer has the
+    /// calls after it.
     pub(crate) fn after(&self, finished: u64, op: u32, ended: u64) -> Option<u64> {
         let (enqueued, uncounted) = (self.enqueued(), self.uncounted.load(Ordering::Relaxed));
         if uncounted == 0 {
             return (finished < enqueued).then_some(finished);
         }
         let counted = self.counted_after(finished, enqueued, uncounted);
-        let call = |number: u64| self.get(number);
-        if counted.and_then(call).is_some_and(|call| call.op() == op) {
-            return counted;
+        let is_of = |number: &u64| self.get(*number).is_some_and(|call| call.op() == op);
+        // Calls that the device does not count run concurrently with the calls that it counts.
+        let apart = (ended..enqueued).rev().take(ENTRIES);
+        let apart = apart.filter(|number| self.get(*number).is_some_and(|call| !call.is_counted() && call.op() == op));
+        let mut found = counted.filter(is_of).into_iter().chain(apart);
+        match (found.next(), found.next()) {
+            (Some(only), None) => Some(only),
+            (Some(_), Some(_)) => None,
+            // A comparison before the call has an operation of its own.
+            (None, _) => counted,
         }
-        // A call that the device does not count may wait before the next call that it counts.
-        let before = (ended..counted.unwrap_or(enqueued)).rev().take(ENTRIES);
-        let before =
-            before.map_while(|number| call(number).filter(|call| !call.is_counted()).map(|call| (number, call)));
-        before.filter(|(_, call)| call.op() == op).last().map(|(number, _)| number).or(counted)
     }
 
     /// The number of the call that the device counts next.

@@ -41,11 +41,12 @@ fn the_call_in_progress_is_found_among_calls_that_the_device_does_not_count() {
     assert_eq!([1999, 1998, 1997, 1400].map(after), [Some(2999), Some(2998), Some(2996), Some(2101)]);
     // All have ended; the call was overwritten; a number above all calls.
     assert_eq!([2000, 2, 5000].map(after), [None; 3]);
-    // The copy before a counted call waits, unless the copy has ended.
-    assert_eq!([0, 2998].map(|ended| history.after(1998, 5, ended)), [Some(2997), Some(2998)]);
-    // Several copies at the end: the first that has not ended.
+    // The only copy that has not ended waits, before or after calls that the device counts. Several copies may be the call.
+    let copy = |finished, ended| history.after(finished, 5, ended);
+    assert_eq!([copy(1998, 2997), copy(2000, 2997), copy(1998, 2998)], [Some(2997), Some(2997), Some(2998)]);
+    assert_eq!(copy(1998, 0), None);
     (0..3).for_each(|_| history.push(call(WAY_COPY_ENGINES), 0));
-    assert_eq!([2999, 3001, 3003].map(|ended| history.after(2000, 5, ended)), [Some(3000), Some(3001), None]);
+    assert_eq!([2999, 3002, 3003].map(|ended| copy(2000, ended)), [None, Some(3002), None]);
     let counted = History::empty();
     (0..3000).for_each(|_| counted.push(call(0), 0));
     assert_eq!([0, 2999, 3000].map(|finished| counted.after(finished, 4, 0)), [Some(0), Some(2999), None]);
