@@ -39,7 +39,11 @@ fn run(case: &str, rank: &str) -> Result<()> {
         match case {
             "hang" if misbehaves && call == CALL => std::thread::sleep(Duration::MAX),
             "slow" if misbehaves => std::thread::sleep(Duration::from_millis(5)),
-            "die" if misbehaves && call == CALL => std::process::abort(),
+            "die" if misbehaves && call == CALL => {
+                // The others make the call meanwhile.
+                std::thread::sleep(Duration::from_millis(500));
+                std::process::abort()
+            }
             _ => {}
         }
         let len = if case == "differ" && misbehaves && call == CALL { 2048 } else { 4096 };

@@ -78,6 +78,11 @@ fn the_rank_that_has_not_made_a_call_is_named() {
     let lost = words(&[all(0, Some("peer_lost"), Some(2)), behind]);
     let sentence = "rank 2 has not made all-reduce 1 (b), which 1 rank has made; rank 2 is gone; rank 1 left no file";
     assert_eq!(lost, (sentence.to_owned(), vec![2]));
+    // Another rank had no time for the call.
+    let short = |rank| record(rank, &["a"], Some("peer_lost"), Some(2));
+    let found = words(&[all(0, Some("peer_lost"), Some(2)), short(1), short(2)]);
+    let sentence = "rank 2 has not made all-reduce 1 (b), which 1 rank has made; rank 2 is gone";
+    assert_eq!(found, (sentence.to_owned(), vec![2]));
 }
 
 /// Files that a running program asked for, one after the other. The record of call `number` is of `10 + number` ms.

@@ -259,13 +259,14 @@ impl Merged {
         words
     }
 
-    /// A call that some ranks have not made. Lost ranks are the subject: a lost rank may have made a call that the others
-    /// could not make any more.
+    /// A call that some ranks have not made. Lost ranks are the subject: the others could make no call any more when the group
+    /// had failed, whether a lost rank had made the call or not.
     fn unmade_in_words(&self, unmade: &Unmade, records: &[Record]) -> String {
         let Unmade { call, text, ranks, by } = unmade;
         let text = text.clone().unwrap_or_else(|| format!("call {call}"));
-        if self.lost.is_empty() || self.lost.iter().any(|rank| ranks.contains(rank)) {
-            let by = number_in_words(*by);
+        let lost: Vec<usize> = ranks.iter().copied().filter(|rank| self.lost.contains(rank)).collect();
+        if self.lost.is_empty() || !lost.is_empty() {
+            let (by, ranks) = (number_in_words(*by), if lost.is_empty() { ranks } else { &lost });
             return format!("{} {} not made {text}, which {by} made", in_words(ranks), have(ranks));
         }
         let made = records.iter().map(|record| record.rank).filter(|rank| !ranks.contains(rank)).collect::<Vec<_>>();
