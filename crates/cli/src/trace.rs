@@ -5,9 +5,8 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::{Child, Command};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::io::retry_on_intr;
@@ -54,6 +53,12 @@ const MANY_CALLS: u64 = 1024;
 /// The time between two looks for new ranks.
 const NEW_RANKS: Duration = Duration::from_millis(50);
 
+/// How long after the end of the program a signal may be that which ended the program.
+const SAME_SIGNAL: Duration = Duration::from_millis(500);
+
+/// How long the program has from SIGTERM to SIGKILL if it cannot be traced.
+const GRACE: Duration = Duration::from_secs(5);
+
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     target::check_written("--output", &args.output)?;
@@ -62,12 +67,14 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     let mut signals = signals::watched()?;
     let mut child = Command::new(program).args(rest).env("SYMMETRA_TIMING", "1").spawn().map_err(starting)?;
     let pid = Pid::from_child(&child);
-    let ended = Arc::new(AtomicBool::new(false));
-    let has_ended = ended.clone();
+    let ended = Arc::new(OnceLock::<Instant>::new());
+    let end_of_program = ended.clone();
     let forward = move || {
         for signal in signals.forever() {
-            match Signal::from_named_raw(signal) {
-                Some(signal) if !has_ended.load(Ordering::Relaxed) => drop(kill_process(pid, signal)),
+            match (Signal::from_named_raw(signal), end_of_program.get()) {
+                (Some(signal), None) => drop(kill_process(pid, signal)),
+                // The signal that ended the program.
+                (_, Some(at)) if at.elapsed() < SAME_SIGNAL => {}
                 // A signal without an action by default ends nothing.
                 _ => drop(emulate_default_handler(signal)),
             }
@@ -79,8 +86,8 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
         let _ = kill_process(pid, Signal::TERM);
     }
     // From here on no signal is forwarded: the program is waited for, and another process may get its number.
-    ended.store(true, Ordering::Relaxed);
-    let tracer = tracer.inspect_err(|_| drop(child.wait()))?;
+    let _ = ended.set(Instant::now());
+    let tracer = tracer.inspect_err(|_| end(&mut child))?;
     let [calls, lost] = tracer.calls();
     let writing = || CommandFailure::doing(format!("write {}", args.output.display()));
     let file = File::create(&args.output).map_err(writing())?;
@@ -100,6 +107,17 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
         0 => Ok(()),
         code => Err(CommandFailure::Program { message: format!("the program failed: {status}"), code }),
     }
+}
+
+/// Ends a program that has got SIGTERM.
+fn end(child: &mut Child) {
+    let end = Instant::now() + GRACE;
+    while matches!(child.try_wait(), Ok(None)) && Instant::now() < end {
+        std::thread::sleep(LONGEST);
+    }
+    // Fails if the program has ended.
+    let _ = child.kill();
+    let _ = child.wait();
 }
 
 /// Collects the calls of a program until its end. Does not wait for the program, which stays a zombie.
