@@ -68,12 +68,14 @@ pub(super) struct Lobby {
     dropped: u64,
     /// The number of connections that were refused with an answer.
     told: u64,
+    /// How often the system had no descriptor or memory for a connection.
+    full: u64,
 }
 
 impl Lobby {
     /// Takes listening, non-blocking sockets of `endpoint`.
     pub(super) fn new(endpoint: Endpoint, listeners: Vec<OwnedFd>, secrets: Secrets) -> Self {
-        Self { endpoint, listeners, secrets, pending: VecDeque::new(), dropped: 0, told: 0 }
+        Self { endpoint, listeners, secrets, pending: VecDeque::new(), dropped: 0, told: 0, full: 0 }
     }
 
     pub(super) fn endpoint(&self) -> &Endpoint {
@@ -164,7 +166,12 @@ impl Lobby {
                     self.pending.pop_front();
                 }
                 // Descriptors of the process may be free again. The ranks that have joined need none.
-                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
+                    self.full += 1;
+                    if self.full.is_power_of_two() {
+                        let system: std::io::Error = errno.into();
+                        crate::log!(WARN, "no connection to {} is accepted: {system}", self.endpoint);
+                    }
                     std::thread::sleep(FULL);
                     return Ok(());
                 }

@@ -50,6 +50,24 @@ fn while_forming(strangers: impl FnOnce(SocketAddr)) {
     });
 }
 
+/// A rank that waits for the start looks for another cause to give up.
+#[test]
+fn a_rank_heeds_while_it_waits_for_the_others() {
+    let (_, endpoint, listener) = door();
+    thread::scope(|scope| {
+        let rank0 = scope.spawn(|| Star::listen(endpoint.clone(), listener, SECRET, 3, within(20.0)).err());
+        let start = Instant::now();
+        let heeded = move || match start.elapsed() < Duration::from_millis(500) {
+            true => Ok(()),
+            false => Err(Error::PeerLost { rank: 2, detail: ": it died".to_owned() }),
+        };
+        let limit = WaitLimit { deadline: within(20.0), heeded: Some(Box::new(heeded)) };
+        let error = Star::join(&endpoint, SECRET, 1, 3, limit).err().unwrap();
+        assert!(matches!(error, Error::PeerLost { rank: 2, .. }), "{error}");
+        assert!(rank0.join().unwrap().is_some() && start.elapsed() < Duration::from_secs(10));
+    });
+}
+
 struct Forger(Channel);
 
 impl Forger {
