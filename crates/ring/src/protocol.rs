@@ -134,11 +134,11 @@ impl Board<'_> {
         let life = &self.parties[party].life;
         let alive = [MemberLife::Alive as u32, MemberLife::Absent as u32];
         let changed = |was| life.compare_exchange(was, how as u32, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        // Counted and notified also by parties that find the mark: the party that made the mark may be stopped after it.
+        let before = self.losses.count.fetch_add(1, Ordering::Release);
         if alive.into_iter().any(changed) {
-            let before = self.losses.count.fetch_add(1, Ordering::Release);
             self.parties[party].order.store(before + 1, Ordering::Release);
         }
-        // Also for a party that has marked this one and was stopped before it notified.
         self.news.notify();
         self.room.notify();
     }
