@@ -86,12 +86,12 @@ pub(crate) fn end() -> Result<Code> {
     }
 }
 
-/// Ends a group and drops the calls of the outermost one. `pass` ends the group of the real NCCL without its calls; a library
-/// that cannot do so ends the group with its calls.
+/// Ends a group and drops the calls of the outermost one. `pass` ends the group of the real NCCL without its calls. A library
+/// that cannot do so runs its calls, which is a failure of this function.
 pub(crate) fn drop_calls(pass: impl FnOnce() -> Result<Code>) -> Result<Code> {
     let Some(group) = close()? else { return Ok(abi::SUCCESS) };
     group.births.into_iter().for_each(Birth::give_up);
-    if group.real { pass().or_else(|_| real::group_end()) } else { Ok(abi::SUCCESS) }
+    if group.real { pass().or_else(|lacking| real::group_end().and(Err(lacking))) } else { Ok(abi::SUCCESS) }
 }
 
 /// Ends a group; the outermost one is returned.

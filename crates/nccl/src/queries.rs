@@ -84,7 +84,7 @@ pub(crate) fn team_rank(comm: &Comm, team: Team, rank: c_int) -> c_int {
 }
 
 /// `ncclGroupSimulateEnd`: drops the calls of the group. The real library estimates the time of its calls; no time of others is
-/// estimated.
+/// estimated. A real library without this function runs its calls, and the call fails.
 pub(crate) fn simulate(out: *mut SimInfo) -> Result<Code> {
     if !out.is_null() {
         // SAFETY: the caller's struct, which is not null.
