@@ -14,6 +14,8 @@ programs=$(realpath "${PROGRAMS:-$(dirname "$0")}")
 world=$1 device=${DEVICE:-cuda} failed=0
 mkdir -p "$2"
 out=$(cd "$2" && pwd)
+# Of an earlier run.
+rm -f "$out"/mixed-*.log "$out/tuning.json"
 export NCCL_NVLS_ENABLE=0 SYMMETRA_MULTICAST=0
 
 nccl=(--against nccl) windows=(--against nccl,nccl-symmetric)
@@ -69,7 +71,7 @@ run tune 100 "$programs/symmetra" tune --device "$device" --ranks "$world" --out
 
 python3 - "$out" <<'PY' || failed=$((failed + 1))
 import json, pathlib, sys
-folder = pathlib.Path(sys.argv[1])
+folder, unread = pathlib.Path(sys.argv[1]), 0
 def rows(path):
     """The rows of a race, by the names of their columns: a file of results, or an object a line."""
     if path.suffix == ".log":
@@ -81,12 +83,14 @@ for path in [*sorted(folder.glob("*.json")), *sorted(folder.glob("mixed-*.log"))
         peers = [row for row in rows(path) if row.get("ratio") is not None]
     except ValueError as error:
         print(f"{path.stem}: cannot be read: {error}")
+        unread += 1
         continue
     slower = [row for row in peers if row["ratio"] < 1]
     if peers:
         print(f"{path.stem}: {len(peers)} rows with peers, {len(slower)} slower than the best of them")
     for row in slower:
         print(f"  {row['ratio']:.2f}  " + ", ".join(f"{name} {cell}" for name, cell in row.items() if name != "ratio"))
+sys.exit(1 if unread else 0)
 PY
 echo "measure: world $world, $failed failed"
 [ "$failed" -eq 0 ]

@@ -22,11 +22,13 @@ read_output() {
 failed=0
 printf '%-24s %7s %10s %10s %7s\n' program wrong symmetra NCCL ratio
 for program in "${programs[@]}"; do
-  # A program may fail after its last line.
-  found=$(LD_PRELOAD=$library timeout 600 "$program" "$@" | read_output) || found="failed 0"
-  read -r wrong own <<<"$found"
-  found=$(timeout 600 "$program" "$@" | read_output) || found="failed 0"
-  read -r _ real <<<"$found"
+  # A program may fail after its last line, also for another reason than wrong elements.
+  status=0
+  found=$(LD_PRELOAD=$library timeout 600 "$program" "$@" | read_output) || status=$?
+  read -r wrong own <<<"${found:-failed 0}"
+  if [ "$status" -ne 0 ] && [ "$wrong" = 0 ]; then wrong=failed; fi
+  read -r _ real <<<"$(timeout 600 "$program" "$@" | read_output)"
+  real=${real:-0}
   [ "$wrong" = 0 ] || failed=1
   ratio=$(awk -v own="$own" -v real="$real" 'BEGIN { if (real > 0) printf "%.2f", own / real; else print "-" }')
   printf '%-24s %7s %10s %10s %7s\n' "$(basename "$program")" "$wrong" "$own" "$real" "$ratio"

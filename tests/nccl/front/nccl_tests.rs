@@ -40,13 +40,16 @@ fn a_row_for_every_program() {
 
 #[test]
 fn wrong_elements_and_failed_programs() {
-    let wrong = GOOD.replace(": 0 OK", ": 3 FAILED");
-    let output = run(&folder(&[("a_perf", &wrong), ("b_perf", "exit 1")]));
+    // nccl-tests exits with 1 after wrong elements.
+    let wrong = GOOD.replace(": 0 OK", ": 3 FAILED") + "\nexit 1";
+    let late = GOOD.to_owned() + "\nexit 1";
+    let output = run(&folder(&[("a_perf", &wrong), ("b_perf", "exit 1"), ("c_perf", &late)]));
     let table = String::from_utf8(output.stdout).unwrap();
     assert!(
         table.contains("a_perf                         3") && table.contains("b_perf                    failed"),
         "{table}"
     );
+    assert!(table.contains("c_perf                    failed         12"), "{table}");
     assert_eq!(output.status.code(), Some(1));
     let none = run(&folder(&[]));
     assert_eq!(none.status.code(), Some(2));
