@@ -20,7 +20,6 @@
 #include <string>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include "symmetra/device.hpp"
 #include "symmetra/error.hpp"
@@ -101,44 +100,25 @@ inline int& current_ordinal() {
 struct HostDevices {
   std::array<std::once_flag, kHostDevices> made;
   std::array<std::unique_ptr<HostDevice>, kHostDevices> devices;
-  std::mutex mutex;
-  /// The devices that are open.
-  std::vector<const HostDevice*> open;
 };
-
-inline HostDevices& host_devices() {
-  // Never destroyed: the program may use one in a destructor that runs later.
-  static HostDevices* const all = new HostDevices;
-  return *all;
-}
 
 /// The device with this ordinal, opened on first use.
 inline const HostDevice& host_device(int ordinal) {
-  HostDevices& all = host_devices();
+  // Never destroyed: the program may use one in a destructor that runs later.
+  static HostDevices* const all = new HostDevices;
   const auto index = static_cast<std::size_t>(ordinal);
-  std::call_once(all.made[index], [&] {
-    all.devices[index] = std::make_unique<HostDevice>();
-    const std::lock_guard<std::mutex> lock(all.mutex);
-    all.open.push_back(all.devices[index].get());
-  });
-  return *all.devices[index];
-}
-
-/// Waits for every device that is open.
-inline void synchronize_all() {
-  std::unique_lock<std::mutex> lock(host_devices().mutex);
-  const std::vector<const HostDevice*> open = host_devices().open;
-  lock.unlock();
-  for (const HostDevice* device : open) device->device.synchronize();
+  std::call_once(all->made[index], [&] { all->devices[index] = std::make_unique<HostDevice>(); });
+  return *all->devices[index];
 }
 
 /// The program's own device, so that the library knows memory from hipMalloc as memory of that device.
 inline const symmetra::Device& open_device(int ordinal) { return host_device(ordinal).device; }
 
-/// Memory from hipMalloc, by address.
+/// Memory from hipMalloc, by address, and the device that was current at each hipHostMalloc.
 struct Allocations {
   std::mutex mutex;
   std::unordered_map<void*, symmetra::DeviceBuffer> buffers;
+  std::unordered_map<void*, int> host;
 };
 inline Allocations& allocations() {
   // Never destroyed: the program may free in a destructor that runs later.
@@ -278,20 +258,30 @@ inline hipError_t hipFree(void* address) {
 /// Memory of the program alone, which Register refuses.
 template <class T>
 hipError_t hipHostMalloc(T** address, std::size_t bytes, unsigned int = hipHostMallocDefault) {
+  using namespace p2p_allreduce::detail;
   if (address == nullptr) return hipErrorInvalidValue;
   *address = bytes == 0 ? nullptr : static_cast<T*>(std::malloc(bytes));
-  return *address != nullptr || bytes == 0 ? hipSuccess : hipErrorOutOfMemory;
+  if (*address == nullptr) return bytes == 0 ? hipSuccess : hipErrorOutOfMemory;
+  return code_of([&] {
+    const std::lock_guard<std::mutex> lock(allocations().mutex);
+    allocations().host.emplace(*address, current_ordinal());
+    return hipSuccess;
+  });
 }
-/// Waits for all devices, each of which may still use the memory.
+/// Waits for the current device and for the device that was current at hipHostMalloc, which may still use the memory.
 inline hipError_t hipHostFree(void* address) {
   using namespace p2p_allreduce::detail;
   if (address == nullptr) return hipSuccess;
-  const hipError_t error = code_of([] {
-    synchronize_all();
+  const hipError_t own = hipDeviceSynchronize();
+  const hipError_t other = code_of([&] {
+    std::unique_lock<std::mutex> lock(allocations().mutex);
+    const auto found = allocations().host.extract(address);
+    lock.unlock();
+    if (!found.empty() && found.mapped() != current_ordinal()) host_device(found.mapped()).device.synchronize();
     return hipSuccess;
   });
   std::free(address);
-  return error;
+  return own == hipSuccess ? other : own;
 }
 /// Blocks. Copies after all earlier work of the device.
 inline hipError_t hipMemcpy(void* to, const void* from, std::size_t bytes, hipMemcpyKind) {
