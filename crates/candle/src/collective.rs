@@ -59,11 +59,9 @@ pub(crate) fn place(layout: &Layout, op: &'static str) -> Result<std::ops::Range
     layout.contiguous_offsets().map(|(start, end)| start..end).ok_or(Error::RequiresContiguous { op })
 }
 
-/// The tensor with its elements in row-major order. Candle panics on copies of some tensors without elements, and makes no
-/// tensor without elements on a GPU.
+/// The tensor with its elements in row-major order. Candle panics on copies of some tensors without elements.
 pub(crate) fn contiguous(x: &Tensor) -> Result<Tensor> {
     match x.elem_count() {
-        0 if x.is_contiguous() => Ok(x.clone()),
         0 => Tensor::zeros(x.shape(), x.dtype(), x.device()),
         _ => x.contiguous(),
     }
