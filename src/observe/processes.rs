@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, read_dir, read_link, read_to_string};
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 use serde::Serialize;
@@ -73,21 +73,13 @@ impl HostPages {
     }
 
     fn add(&mut self, process: u32) {
-        let files = match read_dir(format!("/proc/{process}/fd")) {
-            Ok(files) => files,
+        let links = match links_of_ranks(process) {
+            Ok(links) => links,
             Err(error) => return self.refused += usize::from(error.kind() == ErrorKind::PermissionDenied),
         };
         let mut holder = None;
-        for path in files.flatten().map(|file| file.path()) {
-            let target = read_link(&path).unwrap_or_default();
-            let files = match target.to_str().and_then(name_in_memory) {
-                Some(PAGE_NAME) => &mut self.pages,
-                Some(MEETING_NAME) => &mut self.meetings,
-                _ => continue,
-            };
-            if !is_writable(&path) {
-                continue;
-            }
+        for (path, is_meeting) in links {
+            let files = if is_meeting { &mut self.meetings } else { &mut self.pages };
             let flags = (OFlags::CLOEXEC | OFlags::NONBLOCK).bits();
             let Ok(file) = OpenOptions::new().read(true).custom_flags(flags as i32).open(&path) else { continue };
             let Ok(about) = file.metadata() else { continue };
@@ -148,17 +140,10 @@ impl OpenPage {
     /// Whether a process has the file open; `None` if the kernel does not show the files of the process.
     fn is_open_in(&self, process: u32) -> Option<bool> {
         let own = self.file.metadata().ok()?;
-        let is_own = |path: &Path| {
-            // The target of another link may be on a file system that does not answer.
-            let target = read_link(path).unwrap_or_default();
-            if !matches!(target.to_str().and_then(name_in_memory), Some(PAGE_NAME | MEETING_NAME)) {
-                return false;
-            }
-            let other = path.metadata();
-            other.is_ok_and(|other| [other.dev(), other.ino()] == [own.dev(), own.ino()]) && is_writable(path)
-        };
-        match read_dir(format!("/proc/{process}/fd")) {
-            Ok(files) => Some(files.flatten().any(|file| is_own(&file.path()))),
+        let is_own =
+            |path: &Path| path.metadata().is_ok_and(|other| [other.dev(), other.ino()] == [own.dev(), own.ino()]);
+        match links_of_ranks(process) {
+            Ok(mut links) => Some(links.any(|(path, _)| is_own(&path))),
             Err(error) if error.kind() == ErrorKind::PermissionDenied => None,
             Err(_) => Some(false),
         }
@@ -224,6 +209,21 @@ pub(super) fn state_of((namespace, inner): (u64, u32)) -> ProcessState {
         return ProcessState::Unseen;
     }
     stat(inner).map_or(ProcessState::Ended, |(state, _)| state)
+}
+
+/// The links of `/proc` to the files of ranks that a process has open, each with whether the file is that of a meeting. No other
+/// file is touched: it may be on a file system that does not answer.
+fn links_of_ranks(process: u32) -> std::io::Result<impl Iterator<Item = (PathBuf, bool)>> {
+    let links = read_dir(format!("/proc/{process}/fd"))?.flatten().map(|link| link.path());
+    Ok(links.filter_map(|path| {
+        let target = read_link(&path).ok()?;
+        let is_meeting = match name_in_memory(target.to_str()?)? {
+            PAGE_NAME => false,
+            MEETING_NAME => true,
+            _ => return None,
+        };
+        is_writable(&path).then_some((path, is_meeting))
+    }))
 }
 
 /// Whether a link of `/proc/PID/fd` leads to a file that is open for writing. Ranks open their files for reading and

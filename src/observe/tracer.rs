@@ -125,13 +125,14 @@ impl Tracer {
         };
         let tracks: BTreeSet<(usize, u64)> =
             groups.iter().flat_map(|group| group.ranks.iter().flatten()).map(|page| page.track()).collect();
-        let track = |page: &Traced| tracks.range(..page.track()).count();
         for (tid, (group, spans)) in groups.iter().zip(&all).enumerate() {
-            for page in group.ranks.iter().flatten() {
+            let number = |page: &Traced| tracks.range(..page.track()).count();
+            let pids: Vec<usize> = group.ranks.iter().map(|page| page.map_or(0, number)).collect();
+            for (page, pid) in group.ranks.iter().zip(&pids).filter_map(|(page, pid)| Some((page.as_ref()?, *pid))) {
                 let named = |name: &'static str, text: String| TraceEvent {
                     name,
                     ph: "M",
-                    pid: track(page),
+                    pid,
                     tid,
                     ts: None,
                     dur: None,
@@ -142,13 +143,12 @@ impl Tracer {
                 put(&named("thread_name", group.title(tid)))?;
             }
             for span in spans {
-                let Some(page) = group.ranks.get(span.rank).copied().flatten() else { continue };
                 let call = span.call.call.map_or_else(|| "a call without a label".to_owned(), |call| call.to_string());
                 let begin = us(tid, span.rank, span.call.begin_ns);
                 let mut event = TraceEvent {
                     name: &call,
                     ph: "X",
-                    pid: track(page),
+                    pid: pids[span.rank],
                     tid,
                     ts: Some(begin),
                     dur: Some(span.ns() as f64 / 1e3),
