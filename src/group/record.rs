@@ -146,6 +146,7 @@ pub struct RecordedWait {
 }
 
 /// The circumstances in which a record is written.
+#[derive(Clone)]
 struct Occasion {
     /// The rank of the record.
     rank: usize,
@@ -322,16 +323,16 @@ impl Health {
     /// A file that cannot be written is a warning.
     pub(super) fn dump_failure(&self, error: &Error) {
         let Some(folder) = &self.dump_folder else { return };
-        let Occasion { failure, culprit, .. } = Occasion::failure(self.rank, self.pages.len(), error);
+        let own = Occasion::failure(self.rank, self.pages.len(), error);
         // Kernels of a group that was stopped give up soon, and then their status has the call.
         let end = Instant::now() + GIVES_UP;
         while self.own().code.load(Ordering::Relaxed) == 0 && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let gone = culprit.filter(|rank| failure == Some(Failed::PeerLost) && *rank != self.rank);
+        let gone = own.culprit.filter(|rank| own.failure == Some(Failed::PeerLost) && *rank != self.rank);
         for rank in std::iter::once(self.rank).chain(gone) {
-            let occasion = Occasion { rank, ..Occasion::failure(self.rank, self.pages.len(), error) };
             let Some(page) = self.pages.get(rank) else { continue };
+            let occasion = Occasion { rank, ..own.clone() };
             if let Err(error) = Record::new(page, occasion).and_then(|record| record.write(folder)) {
                 crate::log!(WARN, "the history of rank {rank} is not recorded ({DUMP}): {error}");
                 return;
