@@ -33,11 +33,14 @@ struct Child {
 impl Child {
     /// Ends the opening. A communicator that did not open has no handle.
     fn end(self, side: Result<Option<ServingLibrary>>) -> Result {
-        self.comm.opened(present(side)).inspect_err(|_| {
-            registry::remove(self.handle);
-            // SAFETY: the promise of `Birth::new`.
-            unsafe { self.place.write(std::ptr::null_mut()) };
-        })
+        self.comm.opened(present(side)).inspect_err(|_| self.withdraw())
+    }
+
+    /// Takes the handle back.
+    fn withdraw(&self) {
+        registry::remove(self.handle);
+        // SAFETY: the promise of `Birth::new`.
+        unsafe { self.place.write(std::ptr::null_mut()) };
     }
 }
 
@@ -109,11 +112,9 @@ impl Birth {
 
     /// Ends an opening that a group drops: the group has failed, or was simulated.
     pub(crate) fn give_up(self) {
-        if let Some(Child { comm, handle, place }) = self.child {
-            comm.give_up();
-            registry::remove(handle);
-            // SAFETY: the promise of `Birth::new`.
-            unsafe { place.write(std::ptr::null_mut()) };
+        if let Some(child) = self.child {
+            child.comm.give_up();
+            child.withdraw();
         }
     }
 

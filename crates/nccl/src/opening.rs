@@ -135,6 +135,11 @@ pub(crate) fn deadline(settings: &FrontSettings) -> Instant {
     Instant::now() + settings.timeout.unwrap_or(OPEN)
 }
 
+/// The failure of an opening that symmetra cannot serve where a rank accepts no other library.
+fn unserved(what: &str, reason: &str) -> CallFailure {
+    CallFailure::usage(format!("symmetra cannot serve {what}: {reason}, and SYMMETRA_NCCL_SERVE is only"))
+}
+
 /// A rank that opens a communicator, after all ranks have met.
 struct OpeningRank<'a> {
     place: RankAndSize,
@@ -163,9 +168,7 @@ fn open(
     let objection = opening.objection(device, &claims)?;
     let name = format!("{} of {}, rank {}", config.name(), place.ranks, place.rank);
     match objection {
-        Some(reason) if verdict::only(&claims) => {
-            Err(CallFailure::usage(format!("symmetra cannot serve {name}: {reason}, and SYMMETRA_NCCL_SERVE is only")))
-        }
+        Some(reason) if verdict::only(&claims) => Err(unserved(&name, &reason)),
         Some(reason) => {
             log::birth(&format!("{name}: the real NCCL serves: {reason}"));
             let handle = opening.by_the_real_library(device, &reason)?;
@@ -275,8 +278,7 @@ pub(crate) fn init_all(
     }
     match objection {
         Some(reason) if verdict::only(&claims) => {
-            let text = format!("symmetra cannot serve {ranks} devices: {reason}, and SYMMETRA_NCCL_SERVE is only");
-            return Err(CallFailure::usage(text));
+            return Err(unserved(&format!("{ranks} devices"), &reason));
         }
         Some(reason) => {
             log::birth(&format!("communicators of {ranks} devices: the real NCCL serves: {reason}"));
