@@ -15,9 +15,9 @@ use symmetra::matmul::{Numeric, Product, Tensor};
 use symmetra::observe::ObservedGroup;
 use symmetra::{DeviceBuffer, Dtype, Error, Result};
 
-use super::observed::{records, seen};
+use super::observed::{records, seen, start_recorded};
 use crate::LIMIT;
-use crate::support::process::{Child, Ranks, this};
+use crate::support::process::{Child, this};
 use crate::support::world::{alone, bounded, open, until};
 use crate::support::{Rank, config, is_host};
 
@@ -206,10 +206,7 @@ fn has_come(phase: &str, moment: Moment, group: &ObservedGroup) -> bool {
 
 /// Kills the victim in a phase, and returns the merged histories.
 fn killed(phase: &str, moment: Moment) -> merge::Merged {
-    let directory = tempfile::Builder::new().prefix("ranks-").tempdir().unwrap();
-    let dumps = directory.path().join("dumps");
-    let variables = |_| vec![("SYMMETRA_DUMP".to_owned(), dumps.to_str().unwrap().to_owned())];
-    let mut ranks = Ranks::start_in(directory, NAME, WORLD, phase, variables);
+    let (mut ranks, dumps) = start_recorded(&[], NAME, WORLD, phase);
     ranks.expect(&[0, 1, 2], "ready");
     match moment {
         Before => ranks.tell(&SURVIVORS, "go"),

@@ -1,6 +1,6 @@
 //! Groups as another process sees them: a rank that is stopped in each phase is named, with the call of the others.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -186,6 +186,14 @@ fn is_recorded(ranks: &Ranks, group: &ObservedGroup) {
     assert!(record.begun_ns / 2 < call.at_ns && call.at_ns < record.written_ns, "{record:?}");
 }
 
+/// Starts ranks by a command, or directly by none. Their failures leave records in the folder.
+pub(super) fn start_recorded(by: &[&str], test: &str, world: usize, part: &str) -> (Ranks, PathBuf) {
+    let directory = tempfile::Builder::new().prefix("ranks-").tempdir().unwrap();
+    let dumps = directory.path().join("dumps");
+    let variables = |_| vec![("SYMMETRA_DUMP".to_owned(), dumps.to_str().unwrap().to_owned())];
+    (Ranks::start_by(|_| words(by), directory, test, world, part, variables), dumps)
+}
+
 /// The records of a folder, in rank order.
 pub(super) fn records(folder: &Path) -> Vec<Record> {
     let Ok(files) = std::fs::read_dir(folder) else { return Vec::new() };
@@ -253,10 +261,7 @@ fn ranks_in_pid_namespaces_are_seen_from_outside() {
         return;
     }
     let _alone = alone();
-    let directory = tempfile::Builder::new().prefix("ranks-").tempdir().unwrap();
-    let dumps = directory.path().join("dumps");
-    let variables = |_| vec![("SYMMETRA_DUMP".to_owned(), dumps.to_str().unwrap().to_owned())];
-    let mut ranks = Ranks::start_by(|_| words(&UNSHARE), directory, NAME, WORLD, "", variables);
+    let (mut ranks, dumps) = start_recorded(&UNSHARE, NAME, WORLD, "");
     let everyone: Vec<usize> = (0..WORLD).collect();
     ranks.tell(&everyone, "open");
     ranks.expect(&everyone, "open");

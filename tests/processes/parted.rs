@@ -4,10 +4,10 @@ use rustix::process::Signal;
 use symmetra::environment::{EnvConfig, Environment, InitMethod, Parallelism};
 use symmetra::{DeviceBuffer, Error, Stream};
 
-use super::observed::records;
+use super::observed::{records, start_recorded};
 use crate::LIMIT;
 use crate::support::device::device;
-use crate::support::process::{Child, Ranks, this};
+use crate::support::process::{Child, this};
 use crate::support::world::{alone, bounded, until};
 use crate::support::{config, is_host};
 
@@ -49,10 +49,7 @@ fn the_records_of_a_group_have_its_rank_numbers() {
         return;
     }
     let _alone = alone();
-    let directory = tempfile::Builder::new().prefix("ranks-").tempdir().unwrap();
-    let dumps = directory.path().join("dumps");
-    let variables = |_| vec![("SYMMETRA_DUMP".to_owned(), dumps.to_str().unwrap().to_owned())];
-    let mut ranks = Ranks::start_in(directory, NAME, WORLD, "rank", variables);
+    let (mut ranks, dumps) = start_recorded(&[], NAME, WORLD, "rank");
     ranks.expect(&[0, 1, 2, 3], "ready");
     ranks.signal(VICTIM, Signal::KILL);
     ranks.tell(&SURVIVORS, "go");
