@@ -20,20 +20,20 @@ constexpr int kCalls = 10, kGraphs = 15;
 /// The layer, and the layout of a rank's memory.
 struct Plan {
   uint32_t experts, top_k, hidden, tokens;
-  uint64_t scale_bytes, row_bytes, copies_at, weights_at, head_bytes, rows_at, barrier_at, received_at, scales_at, ids_at, into_weights_at,
-      results_at, bytes;
+  uint64_t scale_bytes, row_bytes, replicas_at, weights_at, header_bytes, rows_at, barrier_at, received_at, scales_at, ids_at,
+      into_weights_at, results_at, bytes;
 
   Plan(uint32_t experts, uint32_t top_k, uint32_t hidden, uint32_t tokens)
       : experts(experts), top_k(top_k), hidden(hidden), tokens(tokens) {
     const uint64_t pairs = uint64_t{tokens} * top_k, rows = uint64_t{kWorld} * tokens;
     scale_bytes = hidden / kCodeGroup * 4;
     row_bytes = hidden + scale_bytes;
-    copies_at = up(sizeof(ExpertHead) + 4 * (experts + kWorld), 16);
-    weights_at = up(copies_at + 2 * pairs, 16);
-    head_bytes = up(weights_at + 4 * pairs, 256);
-    rows_at = kWorld * head_bytes;
+    replicas_at = up(sizeof(RoutingHeader) + 4 * (experts + kWorld), 16);
+    weights_at = up(replicas_at + 2 * pairs, 16);
+    header_bytes = up(weights_at + 4 * pairs, 256);
+    rows_at = kWorld * header_bytes;
     barrier_at = up(rows_at + rows * row_bytes, 256);
-    received_at = up(barrier_at + kExpertGreetingBytes + kExpertVerdictBytes + kWorld * kMaxBlocks * 4, 256);
+    received_at = up(barrier_at + kStartFlagBytes + kVerdictBytes + kWorld * kMaxBlocks * 4, 256);
     scales_at = up(received_at + rows * hidden, 256);
     ids_at = up(scales_at + rows * scale_bytes, 256);
     into_weights_at = up(ids_at + kWorld * pairs * 4, 256);
@@ -93,60 +93,49 @@ struct Group {
   std::vector<Rank> ranks;
   uint64_t blocks;
 
-  /// The arguments that dispatch and combine have in common.
-  ExpertArgs args(uint32_t number, uint32_t task, uint32_t op) const {
+  /// Fills the fields that all kernels read.
+  void fill(ExpertArgs& args, uint32_t number) const {
     const Rank& rank = ranks[number];
-    ExpertArgs args{};
     args.wait = {rank.progress, rank.status, 2'000'000'000};
-    args.table = rank.table;
-    args.heads = rank.memory;
-    args.state = rank.state;
-    args.places = rank.places;
-    args.ids = rank.ids;
-    args.weights = rank.weights;
-    args.travelling = rank.memory + plan.rows_at;
-    args.head_bytes = plan.head_bytes;
-    args.copies_offset = plan.copies_at;
-    args.weights_offset = plan.weights_at;
-    args.row_bytes = plan.row_bytes;
-    args.scales_offset = plan.hidden;
-    args.capacity = uint64_t{kWorld} * plan.tokens;
-    args.task = task;
+    args.calls = rank.calls;
     args.rank = number;
     args.world = kWorld;
-    args.op = op;
-    args.dtype = kBF16;
-    args.payload_bytes = plan.hidden;
-    args.layout = kRowsBySource;
-    args.align = 1;
-    args.experts = args.copies = plan.experts;
-    args.local = plan.experts / kWorld;
-    args.first_copy = number * args.local;
+    args.tokens = args.max_tokens = plan.tokens;
     args.top_k = plan.top_k;
     args.hidden = plan.hidden;
-    args.tokens = args.max_tokens = plan.tokens;
-    args.id_bytes = 4;
-    args.calls = rank.calls;
-    args.barrier_offset = plan.barrier_at;
-    args.travelling_offset = plan.rows_at;
-    args.buffers = 1;
-    args.telling_packets = 1;
-    args.rows_at_once = args.parts = 1;
-    args.placed_offset = args.placed_scales = args.placed_ids = args.placed_weights = kStaged;
-    for (uint32_t peer = 0; peer < kWorld; ++peer) args.regions[peer] = ranks[peer].memory;
-    return args;
+    args.layout = kRowsBySource;
+    args.align = 1;
+    args.experts = args.replicas = plan.experts;
+    args.local = plan.experts / kWorld;
+    args.first_replica = number * args.local;
+    args.table = rank.table;
+    args.headers = rank.memory;
+    args.state = rank.state;
+    args.places = rank.places;
+    args.header_bytes = plan.header_bytes;
+    args.replicas_offset = plan.replicas_at;
+    args.weights_offset = plan.weights_at;
+    args.capacity = uint64_t{kWorld} * plan.tokens;
+  }
+  ExpertPeers peers() const {
+    ExpertPeers peers{plan.barrier_at, {}};
+    for (uint32_t peer = 0; peer < kWorld; ++peer) peers.regions[peer] = ranks[peer].memory;
+    return peers;
   }
 
   void dispatch(uint32_t number, bool given) const {
     const Rank& rank = ranks[number];
-    ExpertArgs push = args(number, kExpertPush, kOpDispatch);
+    PushArgs push{};
+    fill(push, number);
+    push.row_bytes = plan.row_bytes;
+    push.scales_offset = push.payload_bytes = plan.hidden;
     push.wire = given ? kWireGivenF8 : kWireF8;
-    push.rows = given ? rank.codes : rank.rows;
-    push.row_scales = rank.scales;
-    push.placed_offset = plan.received_at;
-    push.placed_scales = plan.scales_at;
-    push.placed_ids = plan.ids_at;
-    push.placed_weights = plan.into_weights_at;
+    push.dtype = kBF16;
+    push.rows = {given ? rank.codes : rank.rows, rank.scales};
+    push.routing = {rank.ids, rank.weights, nullptr, 4, 0};
+    push.staged_offset = plan.rows_at;
+    push.placed = {plan.received_at, plan.scales_at, plan.ids_at, plan.into_weights_at};
+    push.peers = peers();
     if (given) {
       launch(expert_push_by_source<U8>, rank.place, push, plan.tokens, plan.row_bytes / 16, 1024, blocks);
     } else {
@@ -155,14 +144,18 @@ struct Group {
   }
 
   void combine(uint32_t number) const {
-    ExpertArgs pull = args(number, kExpertPull, kOpCombine);
-    pull.row_bytes = plan.hidden * 2;
+    const uint64_t packets = plan.hidden / 8, sharers = std::clamp<uint64_t>(128 / plan.tokens, 1, (packets + 127) / 128);
+    const uint64_t of_part = up(packets, sharers) / sharers, rounds = up(of_part, kMostAheadThreads) / kMostAheadThreads;
+    CombineDirectArgs pull{};
+    fill(pull, number);
     pull.output = ranks[number].output;
-    pull.placed_offset = plan.results_at;
-    const uint64_t packets = plan.hidden / 8, parts = std::clamp<uint64_t>(128 / plan.tokens, 1, (packets + 127) / 128);
-    const uint64_t of_part = up(packets, parts) / parts, rounds = up(of_part, kMostAheadThreads) / kMostAheadThreads;
-    pull.parts = static_cast<uint16_t>(parts);
-    launch(expert_pull<BF16>, ranks[number].place, pull, plan.tokens * parts, up(of_part, rounds) / rounds, kMostAheadThreads, blocks);
+    pull.part_bytes = plan.hidden * 2;
+    pull.sharers = static_cast<uint32_t>(sharers);
+    pull.dtype = kBF16;
+    pull.task = kCombineReceive;
+    pull.results_offset = plan.results_at;
+    pull.peers = peers();
+    launch(expert_pull<BF16>, ranks[number].place, pull, plan.tokens * sharers, up(of_part, rounds) / rounds, kMostAheadThreads, blocks);
   }
 
   /// Received rows, ids and weights of a rank that differ from those of a dispatch of given codes.

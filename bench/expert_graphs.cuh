@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/geometry.hpp"
+#include "kernels/experts/geometry.hpp"
 
 namespace symmetra::bench {
 
@@ -71,8 +71,8 @@ inline std::vector<uint32_t> table_of(uint32_t experts) {
 }
 
 /// Launches blocks for `units`, of a thread for each of `items`, which may begin while the kernel before ends.
-template <class Kernel>
-void launch(Kernel kernel, const Place& place, const kernels::ExpertArgs& args, uint64_t units, uint64_t items, uint64_t most_threads,
+template <class Args>
+void launch(void (*kernel)(Args), const Place& place, const Args& args, uint64_t units, uint64_t items, uint64_t most_threads,
             uint64_t most_blocks = kernels::kMaxBlocks) {
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;

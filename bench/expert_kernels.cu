@@ -26,16 +26,17 @@ constexpr int kCalls = 20, kGraphs = 30;
 /// The layout of a region.
 struct Plan {
   static constexpr uint64_t row = kHidden + kScaleBytes, part = kHidden * 2;
-  static constexpr uint64_t copies = up(sizeof(ExpertHead) + 4 * (kExperts + kWorld), 16), weights = up(copies + 2 * kPairs, 16);
-  static constexpr uint64_t head = up(weights + 4 * kPairs, 16), telling = sizeof(ExpertHead) / 8 + kPairs;
-  static constexpr uint64_t heads = up(kWorld * head, 256), rows = heads + up(kWorld * telling * 16, 256);
-  static constexpr uint64_t dispatch = rows + up(kWorld * kMostTokens * row, 256) - heads;
-  static constexpr uint64_t greetings = heads + kBuffers * dispatch, parts = greetings + 256;
-  static constexpr uint64_t combine = parts + up(kWorld * kMostTokens * part, 256) - greetings;
-  static constexpr uint64_t bytes = greetings + kBuffers * combine;
+  static constexpr uint64_t replicas = up(sizeof(RoutingHeader) + 4 * (kExperts + kWorld), 16), weights = up(replicas + 2 * kPairs, 16);
+  static constexpr uint64_t header = up(weights + 4 * kPairs, 16), control = sizeof(RoutingHeader) / 8 + kPairs;
+  static constexpr uint64_t headers = up(kWorld * header, 256), rows = headers + up(kWorld * control * 16, 256);
+  static constexpr uint64_t dispatch = rows + up(kWorld * kMostTokens * row, 256) - headers;
+  static constexpr uint64_t flags = headers + kBuffers * dispatch, parts = flags + 256;
+  static constexpr uint64_t combine = parts + up(kWorld * kMostTokens * part, 256) - flags;
+  static constexpr uint64_t bytes = flags + kBuffers * combine;
 };
 
 struct Rank {
+  uint32_t number;
   Place place;
   std::vector<int32_t> experts;
   uint8_t *region, *rows, *received, *results, *output;
@@ -49,6 +50,7 @@ struct Rank {
 
 Rank open(uint32_t number, int devices, std::mt19937& random) {
   Rank rank{};
+  rank.number = number;
   rank.place = Place(number, devices);
   rank.experts = drawn(kMostTokens, kExperts, kTopK, random);
   const uint64_t received = uint64_t{kLocal} * kWorld * kMostTokens;
@@ -77,113 +79,103 @@ Rank open(uint32_t number, int devices, std::mt19937& random) {
   return rank;
 }
 
-/// The arguments that dispatch and combine have in common.
-ExpertArgs common(const std::vector<Rank>& ranks, uint32_t layout, uint32_t number, uint32_t tokens) {
-  const Rank& rank = ranks[number];
-  ExpertArgs args{};
+/// Fills the fields that all kernels read. `kernel`: the number of its block states.
+void fill(ExpertArgs& args, const Rank& rank, uint32_t layout, uint32_t tokens, uint32_t kernel) {
   args.wait = {rank.progress, rank.status, 2'000'000'000};
-  args.table = rank.table;
-  args.heads = rank.region;
-  args.state = rank.state;
-  args.places = rank.places;
-  args.ids = rank.ids;
-  args.weights = rank.weights;
-  args.sums = rank.sums;
-  args.head_bytes = Plan::head;
-  args.copies_offset = Plan::copies;
-  args.weights_offset = Plan::weights;
-  args.scales_offset = kHidden;
-  args.capacity = kWorld * kMostTokens;
-  args.rank = number;
+  args.calls = rank.calls + kernel * kMaxBlocks;
+  args.rank = rank.number;
   args.world = kWorld;
-  args.dtype = kBF16;
-  args.wire = kWireF8;
-  args.payload_bytes = kHidden;
+  args.tokens = tokens;
+  args.top_k = kTopK;
+  args.max_tokens = kMostTokens;
+  args.hidden = kHidden;
   args.layout = layout;
   args.align = 1;
-  args.experts = args.copies = kExperts;
-  args.first_copy = number * kLocal;
+  args.experts = args.replicas = kExperts;
+  args.first_replica = rank.number * kLocal;
   args.local = kLocal;
-  args.top_k = kTopK;
-  args.hidden = kHidden;
-  args.tokens = tokens;
-  args.max_tokens = kMostTokens;
-  args.id_bytes = 4;
-  args.buffers = kBuffers;
-  args.rows_at_once = args.parts = 1;
-  for (uint32_t peer = 0; peer < kWorld; ++peer) args.regions[peer] = ranks[peer].region;
-  return args;
+  args.table = rank.table;
+  args.headers = rank.region;
+  args.state = rank.state;
+  args.places = rank.places;
+  args.header_bytes = Plan::header;
+  args.replicas_offset = Plan::replicas;
+  args.weights_offset = Plan::weights;
+  args.capacity = kWorld * kMostTokens;
 }
 
-template <class Kernel>
-void launch(Kernel kernel, const Rank& rank, ExpertArgs args, uint32_t task, uint64_t units, uint64_t items, uint64_t most_threads) {
-  args.task = task;
-  args.calls = rank.calls + (task - kExpertSend) * kMaxBlocks;
-  symmetra::bench::launch(kernel, rank.place, args, units, items, most_threads);
+ExpertPacketArea packets(const std::vector<Rank>& ranks, uint64_t bytes, uint64_t control, uint64_t data, uint32_t control_packets) {
+  ExpertPacketArea area{kBuffers, control_packets, bytes, data, control, {}};
+  for (uint32_t peer = 0; peer < kWorld; ++peer) area.regions[peer] = ranks[peer].region;
+  return area;
+}
+
+template <class Args>
+Args dispatched(const std::vector<Rank>& ranks, uint32_t layout, uint32_t number, uint32_t tokens, uint32_t kernel) {
+  Args args{};
+  fill(args, ranks[number], layout, tokens, kernel);
+  args.row_bytes = Plan::row;
+  args.scales_offset = args.payload_bytes = kHidden;
+  args.wire = kWireF8;
+  args.dtype = kBF16;
+  args.packets = packets(ranks, Plan::dispatch, Plan::headers, Plan::rows, Plan::control);
+  return args;
 }
 
 void dispatch(const std::vector<Rank>& ranks, uint32_t layout, uint32_t number, uint32_t tokens) {
   const Rank& rank = ranks[number];
-  ExpertArgs args = common(ranks, layout, number, tokens);
-  args.op = kOpDispatch;
-  args.row_bytes = Plan::row;
-  args.tellings_offset = Plan::heads;
-  args.travelling_offset = Plan::rows;
-  args.buffer_bytes = Plan::dispatch;
-  args.telling_packets = Plan::telling;
-  args.rows = rank.rows;
+  auto send = dispatched<SendArgs>(ranks, layout, number, tokens, 0);
+  send.rows = {rank.rows, nullptr};
+  send.routing = {rank.ids, rank.weights, nullptr, 4, 0};
   const bool by_source = layout == kRowsBySource;
   const uint64_t run = up(Plan::row / 16, 32), runs = by_source ? 1 : up(tokens * kTopK, run) / run;
-  launch(expert_send<BF16, RowProtocol>, rank, args, kExpertSend, tokens + runs, Plan::row / 16, 1024);
+  launch(expert_send<BF16, RowProtocol>, rank.place, send, tokens + runs, Plan::row / 16, 1024);
   const uint64_t expected = std::max(tokens * kWorld, 8u), most_at_once = by_source ? 1 : 8;
   const uint64_t at_once = std::min<uint64_t>(up(expected, kMaxBlocks / 2) / (kMaxBlocks / 2), most_at_once);
-  args.rows_at_once = static_cast<uint16_t>(at_once);
-  args.follows = args.holds = 1;
-  args.output = rank.received;
-  args.into.scales = rank.scales;
+  auto receive = dispatched<ReceiveArgs>(ranks, layout, number, tokens, 1);
+  receive.rows_at_once = static_cast<uint32_t>(at_once);
+  receive.follows = receive.holds_replicas = 1;
+  receive.into.rows = rank.received;
+  receive.into.scales = rank.scales;
   if (by_source) {
-    args.into.ids = rank.local_ids;
-    launch(expert_receive_by_source<RowProtocol>, rank, args, kExpertReceive, expected, up(Plan::row / 16, 32) + kWorld + kTopK,
+    receive.into.ids = rank.local_ids;
+    launch(expert_receive_by_source<RowProtocol>, rank.place, receive, expected, up(Plan::row / 16, 32) + kWorld + kTopK,
            kMostAheadThreads);
     return;
   }
-  args.into.counts = rank.counts;
-  launch(expert_receive<RowProtocol>, rank, args, kExpertReceive, up(expected, at_once) / at_once,
+  receive.counts.rows = rank.counts;
+  launch(expert_receive<RowProtocol>, rank.place, receive, up(expected, at_once) / at_once,
          up(Plan::row / 16 * at_once, 32) + at_once * kTopK, kMostAheadThreads);
 }
 
 void combine(const std::vector<Rank>& ranks, uint32_t layout, uint32_t number, uint32_t tokens) {
   const Rank& rank = ranks[number];
-  ExpertArgs args = common(ranks, layout, number, tokens);
-  args.op = kOpCombine;
-  args.row_bytes = Plan::part;
-  args.tellings_offset = Plan::greetings;
-  args.travelling_offset = Plan::parts;
-  args.buffer_bytes = Plan::combine;
-  args.telling_packets = 1;
-  args.weighs = layout == kRowsPadded;
-  args.rows = rank.results;
-  const auto shared = [&](auto kernel, uint32_t task, uint64_t units) {
-    const uint64_t parts = std::clamp<uint64_t>((layout != kRowsPadded ? 128 : 64) / units, 1, Plan::part / 16 / 128);
-    args.parts = static_cast<uint16_t>(parts);
-    const uint64_t items = up(Plan::part / 16, parts) / parts, rounds = up(items, kMostAheadThreads) / kMostAheadThreads;
-    launch(kernel, rank, args, task, units * parts, up(items, rounds) / rounds, kMostAheadThreads);
-  };
   const bool by_token = layout != kRowsPadded;
-  args.holds = by_token;
+  const auto shared = [&](auto kernel, uint32_t task, uint64_t units) {
+    const uint64_t sharers = std::clamp<uint64_t>((by_token ? 128 : 64) / units, 1, Plan::part / 16 / 128);
+    const uint64_t items = up(Plan::part / 16, sharers) / sharers, rounds = up(items, kMostAheadThreads) / kMostAheadThreads;
+    CombinePacketArgs args{};
+    fill(args, rank, layout, tokens, 2 + task);
+    args.results = rank.results;
+    args.output = rank.output;
+    args.sums = rank.sums;
+    args.part_bytes = Plan::part;
+    args.weighs = !by_token;
+    args.sharers = static_cast<uint32_t>(sharers);
+    args.dtype = kBF16;
+    args.task = task;
+    args.own_stays = by_token;
+    args.follows = task == kCombineReceive;
+    args.packets = packets(ranks, Plan::combine, Plan::flags, Plan::parts, 1);
+    launch(kernel, rank.place, args, units * sharers, up(items, rounds) / rounds, kMostAheadThreads);
+  };
   const uint64_t units = std::max(tokens * (kWorld - by_token), 8u);
   if (by_token) {
-    shared(tokens > 64 ? expert_return_rows<BF16, 2> : expert_return_rows<BF16, 1>, kExpertReturn, units);
+    shared(tokens > 64 ? expert_return_rows<BF16, 2> : expert_return_rows<BF16, 1>, kCombineSend, units);
+    shared(tokens > 64 ? expert_sum_rows<BF16, 2, 2> : expert_sum_rows<BF16, 2, 1>, kCombineReceive, std::max(tokens, 1u));
   } else {
-    shared(expert_return<BF16>, kExpertReturn, units);
-  }
-  args.follows = 1;
-  args.output = rank.output;
-  if (by_token) {
-    shared(tokens > 64 ? expert_sum_rows<BF16, 2, 2> : expert_sum_rows<BF16, 2, 1>, kExpertSum, std::max(tokens, 1u));
-  } else {
-    args.rows = nullptr;
-    shared(expert_sum<BF16>, kExpertSum, std::max(tokens, 1u));
+    shared(expert_return<BF16>, kCombineSend, units);
+    shared(expert_sum<BF16>, kCombineReceive, std::max(tokens, 1u));
   }
 }
 

@@ -39,7 +39,7 @@ SYMMETRA_KERNEL void agree(SYMMETRA_ARGS(AgreeArgs) args) {
   }
   platform::sync_block();
   platform::release_next();
-  end_telling(args.state, call.epoch, 2);
+  advance_state(args.state, call.epoch, 2);
 }
 
 }  // namespace symmetra::kernels

@@ -224,9 +224,9 @@ struct ProbeArgs {
   uint32_t reserved[27];
 };
 
-/// An empty kernel. As large as ExpertArgs, so that its launch costs as much.
+/// An empty kernel. As large as ReceiveArgs, the largest block of experts, so that its launch costs as much.
 struct WideProbeArgs {
-  uint64_t reserved[69];
+  uint64_t reserved[54];
 };
 
 /// Columns of the sum over a row: packet p belongs to column p modulo this.
@@ -383,7 +383,7 @@ static_assert(sizeof(PeerTable) == 128, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(Multicast) == 32, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(Learned) == 144, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(PairEnd) == 32, "mirrored in src/kernel/args.rs");
-static_assert(sizeof(ExpertHead) == 32, "mirrored in src/kernel/args.rs");
+static_assert(sizeof(RoutingHeader) == 32, "mirrored in src/kernel/args.rs");
 static_assert(sizeof(Geometry) == 20, "mirrored in src/kernel/args.rs");
 
 }  // namespace symmetra::kernels

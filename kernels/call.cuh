@@ -23,7 +23,7 @@ SYMMETRA_DEVICE Call begin_call(const BlockState* state, const Wait& wait) {
 }
 
 /// Advances the state. Every thread of the block has passed a sync since begin_call, so all have read the old state.
-SYMMETRA_DEVICE void end_telling(BlockState* state, uint32_t epoch, uint32_t packets) {
+SYMMETRA_DEVICE void advance_state(BlockState* state, uint32_t epoch, uint32_t packets) {
   const Words<2> entry{{epoch + 1 == kEpochModulus ? 0 : epoch + 1, packets}};
   const uint32_t step = platform::threads() * platform::blocks();
   for (uint32_t i = platform::block() + platform::thread() * platform::blocks(); i < kMaxBlocks; i += step) {
@@ -33,7 +33,7 @@ SYMMETRA_DEVICE void end_telling(BlockState* state, uint32_t epoch, uint32_t pac
 
 /// Advances the state and counts one finished collective. Every thread of the block has passed a sync since begin_call.
 SYMMETRA_DEVICE void end_call(BlockState* state, const Wait& wait, uint32_t epoch, uint32_t packets) {
-  end_telling(state, epoch, packets);
+  advance_state(state, epoch, packets);
   // The last thread does it, because it has no reduction to wait for.
   if (platform::block() == 0 && platform::thread() == platform::threads() - 1) platform::add_relaxed(&wait.progress->done, 1);
   end_times(wait);

@@ -290,8 +290,9 @@ template <class Backend, std::derived_from<FusedNormArgs> Args>
 typename Backend::Entry kernel(const Args& args) {
   return fused_norm_kernel<Backend>(args);
 }
-template <class Backend>
-typename Backend::Entry kernel(const ExpertArgs& args) {
+/// Kernels of experts. Their argument blocks begin with ExpertArgs.
+template <class Backend, class Args, std::enable_if_t<std::is_base_of_v<ExpertArgs, Args>, int> = 0>
+typename Backend::Entry kernel(const Args& args) {
   return experts_kernel<Backend>(args);
 }
 template <class Backend>

@@ -1,6 +1,6 @@
 // Validates a launch: the conditions that the kernels rely on.
 #pragma once
-#include "kernels/expert_geometry.hpp"
+#include "kernels/args.hpp"
 #include "kernels/pair_geometry.hpp"
 
 namespace symmetra::kernels {
@@ -385,21 +385,6 @@ inline bool fits(const FusedNormArgs& args, const Geometry& geometry) {
                     region_bytes(sum.algorithm, sum.slot_packets, sum.world) <= uint64_t{16} << 32 &&
                     norm_slot_packets(args) <= sum.slot_packets;
   return shape && room;
-}
-/// Whether a launch of an expert kernel is valid.
-constexpr bool fits(const ExpertArgs& args, const Geometry& geometry) {
-  const bool known = args.task < kExpertKernels && args.world >= 1 && args.world <= kMaxWorld && args.rank < args.world;
-  const bool experts = args.experts >= 1 && args.copies >= args.experts && args.copies <= kMostCopies && args.first_copy <= args.copies &&
-                       args.local <= args.copies - args.first_copy;
-  const bool rows = args.top_k >= 1 && args.top_k <= kMostTopK && args.hidden >= 1 && args.hidden <= kMostExpertHidden &&
-                    args.tokens <= args.max_tokens && uint64_t{args.world} * args.max_tokens * args.top_k < uint64_t{1} << 32 &&
-                    args.capacity < uint64_t{1} << 32 && (args.id_bytes == 4 || args.id_bytes == 8) && args.step < args.top_k;
-  const uint32_t most = args.task == kExpertCount ? 1 : has_calls(args) ? kMaxBlocks : kMostNormBlocks;
-  const bool ahead = args.task == kExpertReceive || args.task == kExpertGive || args.task == kExpertDeliver || args.task == kExpertPull ||
-                     args.task == kExpertReturn || args.task == kExpertSum;
-  const bool shape = has_shape(geometry, most, ahead ? kMostAheadThreads : 1024) &&
-                     geometry.shared_bytes >= kSharedBytes + expert_words(args, geometry.threads) * 4;
-  return known && experts && rows && is_wired(args) && is_placed(args) && is_placed_beside(args) && has_packets(args) && shape;
 }
 /// Block-shared memory of messages between pairs: 16 bytes, and a part for each task of a block.
 constexpr uint32_t pair_shared_bytes(const PairsArgs& args, uint32_t blocks) {

@@ -59,7 +59,7 @@ SYMMETRA_KERNEL void exchange_counts(SYMMETRA_ARGS(CountsArgs) args) {
     args.learned->direct = most >= args.direct_from_bytes ? all : 0;
   }
   platform::release_next();
-  end_telling(args.state, call.epoch, 0);
+  advance_state(args.state, call.epoch, 0);
 }
 
 }  // namespace symmetra::kernels

@@ -1,7 +1,7 @@
 // The receiving half of a dispatch in packets, by source. The place of a row follows from its source and token, so a
 // block needs only the pairs of its own tokens, and the token counts of all ranks.
 #pragma once
-#include "kernels/experts/heard.cuh"
+#include "kernels/experts/arrived_headers.cuh"
 #include "kernels/experts/targets.cuh"
 
 namespace symmetra::kernels {
@@ -12,11 +12,11 @@ template <class Protocol>
 class SourceReceive {
  public:
   /// `words`: in block-shared memory, one for each rank, and two for each expert of a token.
-  SYMMETRA_DEVICE SourceReceive(const ExpertArgs& args, const ExpertPackets& packets, device::Waiter& waiter, uint32_t* words)
+  SYMMETRA_DEVICE SourceReceive(const ReceiveArgs& args, const ExpertPackets& packets, device::Waiter& waiter, uint32_t* words)
       : args_(args),
         packets_(packets),
         waiter_(waiter),
-        targets_(args),
+        targets_(args, args.into),
         experts_(words),
         weights_(words + kMostTopK),
         tokens_(words + 2 * kMostTopK) {}
@@ -28,7 +28,7 @@ class SourceReceive {
   /// before it knows the token counts. Returns false on all threads when a wait gave up, or when a routing header
   /// reports an error. In the latter case all ranks find the same error, and nothing is written.
   SYMMETRA_DEVICE bool run() {
-    const bool tells = platform::block() == platform::blocks() - 1;
+    const bool stores_counts = platform::block() == platform::blocks() - 1;
     begin(platform::block());
     // The first packet is loaded before the wait for the headers.
     Incoming<Protocol, 1> first;
@@ -43,9 +43,9 @@ class SourceReceive {
     // The last team does this: it has no packets of the row if the block has enough threads.
     if (from_end() < platform::kTeam) {
       describe_absent();
-      if (tells) tell();
+      if (stores_counts) store_counts();
     }
-    if (comes()) take(first);
+    if (comes()) write_row(first);
     for (uint32_t unit = platform::block() + platform::blocks();; unit += platform::blocks()) {
       begin(unit);
       if (token_ >= args_.max_tokens || token_ >= most()) break;
@@ -54,7 +54,7 @@ class SourceReceive {
       listen(false);
       if (platform::sync_block_or(waiter_.gave_up())) return false;
       describe();
-      if (comes()) take(first);
+      if (comes()) write_row(first);
     }
     return true;
   }
@@ -66,36 +66,36 @@ class SourceReceive {
     source_ = unit - token_ * args_.world;
   }
   SYMMETRA_DEVICE uint32_t place() const { return source_ * args_.max_tokens + token_; }
-  SYMMETRA_DEVICE const Packet* told(uint32_t source, uint32_t i) const { return packets_.telling(args_.rank, source, i); }
+  SYMMETRA_DEVICE const Packet* control_packet(uint32_t source, uint32_t i) const { return packets_.control(args_.rank, source, i); }
 
   /// Waits for the experts and weights of the block's token, and if `all` for the token counts of all ranks. A sync
   /// must follow.
   SYMMETRA_DEVICE void listen(bool all) {
-    const uint32_t heads = all ? args_.world : 0;
+    const uint32_t headers = all ? args_.world : 0;
     SYMMETRA_ROLLED
-    for (uint32_t i = from_end(); i < heads + args_.top_k; i += platform::threads()) {
-      const bool head = i < heads;
-      const uint32_t source = head ? i : source_, k = head ? 0 : i - heads, pair = token_ * args_.top_k + k;
-      const Packet* const from = told(source, 0);
-      const bool there = !head && token_ < args_.max_tokens;
-      const Packet* const told_pair = there ? told(source, packets_.pair_at(pair)) : from;
+    for (uint32_t i = from_end(); i < headers + args_.top_k; i += platform::threads()) {
+      const bool header = i < headers;
+      const uint32_t source = header ? i : source_, k = header ? 0 : i - headers, pair = token_ * args_.top_k + k;
+      const Packet* const from = control_packet(source, 0);
+      const bool there = !header && token_ < args_.max_tokens;
+      const Packet* const pair_packet = there ? control_packet(source, packets_.pair_at(pair)) : from;
       Packet first, packet;
       uint32_t count = 0;
       waiter_.until(source, [&] {
         first = platform::load_packet(from);
-        packet = platform::load_packet(told_pair);
+        packet = platform::load_packet(pair_packet);
         if (!ByteProtocol::arrived(first, packets_.epoch())) return false;
         count = ByteProtocol::decode(first).word[0];
         return ByteProtocol::arrived(packet, packets_.epoch()) || token_ >= count;
       });
       if (waiter_.gave_up()) return;
-      if (head) {
+      if (header) {
         tokens_[source] = count;
-        odd_ |= count == 0 && await_word(source, kHeadWrong) != 0;
+        odd_ |= count == 0 && await_word(source, kHeaderWrong) != 0;
         continue;
       }
       const Words<2> data = ByteProtocol::decode(packet);
-      const uint32_t expert = data.word[0] - args_.first_copy;
+      const uint32_t expert = data.word[0] - args_.first_replica;
       experts_[k] = token_ < count && expert < args_.local ? expert : kNone;
       weights_[k] = data.word[1];
     }
@@ -105,14 +105,14 @@ class SourceReceive {
 
   /// A word of the fixed part of a rank's routing header. Undefined when the wait gave up.
   SYMMETRA_DEVICE uint32_t await_word(uint32_t source, uint32_t i) {
-    waiter_.until(source, [&] { return ByteProtocol::arrived(platform::load_packet(told(source, i / 2)), packets_.epoch()); });
+    waiter_.until(source, [&] { return ByteProtocol::arrived(platform::load_packet(control_packet(source, i / 2)), packets_.epoch()); });
     return packets_.word(source, i);
   }
 
   /// Reports the error in the routing headers, unless a wait gave up.
   SYMMETRA_DEVICE void report_wrong() {
     if (platform::sync_block_or(waiter_.gave_up()) || platform::thread() != 0) return;
-    reports_heads(args_, [&](uint32_t source, uint32_t i) { return await_word(source, i); });
+    reports_headers(args_, [&](uint32_t source, uint32_t i) { return await_word(source, i); });
   }
 
   /// Whether the block's token has an expert here.
@@ -140,7 +140,7 @@ class SourceReceive {
   }
 
   /// Waits for the row, and writes it to its place. `incoming`: the packet that was loaded before, if any.
-  SYMMETRA_DEVICE void take(Incoming<Protocol, 1>& incoming) {
+  SYMMETRA_DEVICE void write_row(Incoming<Protocol, 1>& incoming) {
     const uint32_t packets = static_cast<uint32_t>(args_.row_bytes / 16);
     SYMMETRA_ROLLED
     for (uint32_t i = platform::thread(); i < packets; i += platform::threads(), incoming.none(0)) {
@@ -168,7 +168,7 @@ class SourceReceive {
       if (args_.into.weights != nullptr) args_.into.weights[at] = expert != kNone ? platform::f32_of(weights_[k]) : 0.0f;
       if (k != 0) continue;
       Places(args_).tokens[place()] = any ? place() : kNone;
-      if (any) RowOutputs(args_).source(place(), source_, token_);
+      if (any) RowOutputs(args_, args_.into).source(place(), source_, token_);
     }
   }
 
@@ -176,27 +176,27 @@ class SourceReceive {
   /// calls it.
   SYMMETRA_DEVICE void describe_absent() const {
     if (args_.into.ids == nullptr && args_.into.weights == nullptr) return;
-    const RowOutputs outputs(args_);
+    const RowOutputs outputs(args_, args_.into);
     const uint32_t rows = args_.max_tokens * args_.top_k, step = platform::blocks() * platform::kTeam;
     SYMMETRA_ROLLED
     for (uint32_t source = 0; source < args_.world; ++source) {
       uint32_t i = tokens(source) * args_.top_k + platform::block() * platform::kTeam + from_end();
-      for (; i < rows; i += step) outputs.nobody(source * args_.max_tokens, i);
+      for (; i < rows; i += step) outputs.no_expert(source * args_.max_tokens, i);
     }
   }
 
   /// Stores the token counts of all ranks for combines, and that the dispatch has not failed. The last team calls it.
-  SYMMETRA_DEVICE void tell() const {
+  SYMMETRA_DEVICE void store_counts() const {
     const ExpertState state(args_);
     for (uint32_t source = from_end(); source < args_.world; source += platform::kTeam) {
-      Heads(args_).head(source)->tokens = tokens(source);
+      Headers(args_).header(source)->tokens = tokens(source);
     }
     if (from_end() != 0) return;
     state.failed() = 0;
     state.rows() = static_cast<uint32_t>(args_.capacity);
   }
 
-  const ExpertArgs& args_;
+  const ReceiveArgs& args_;
   const ExpertPackets& packets_;
   device::Waiter& waiter_;
   RowTargets targets_;
@@ -211,8 +211,8 @@ class SourceReceive {
 /// Waits for the rows of this rank, and writes them to the places of their sources and tokens. After its sending
 /// kernel, this kernel starts immediately: its inputs arrive in packets or precede the sending kernel.
 template <class Protocol>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_receive_by_source(SYMMETRA_ARGS(ExpertArgs) args) {
-  receive_call(args, [&](const ExpertPackets& packets, device::Waiter& waiter) {
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_receive_by_source(SYMMETRA_ARGS(ReceiveArgs) args) {
+  receive_call(args, kOpDispatch, [&](const ExpertPackets& packets, device::Waiter& waiter) {
     SourceReceive<Protocol> receive(args, packets, waiter, platform::kept_shared<uint32_t>());
     if (receive.run()) {
       packets.scrub([&](uint32_t source) { return receive.tokens(source); });

@@ -14,9 +14,9 @@
 namespace symmetra::kernels {
 
 /// Words of a routing header before the replicas of its pairs.
-constexpr uint32_t kHeadWords = sizeof(ExpertHead) / 4;
-/// The index of ExpertHead::wrong among these words.
-constexpr uint32_t kHeadWrong = 6;
+constexpr uint32_t kHeaderWords = sizeof(RoutingHeader) / 4;
+/// The index of RoutingHeader::wrong among these words.
+constexpr uint32_t kHeaderWrong = 6;
 
 /// A receiving kernel with at most this many blocks leaves multiprocessors free for any sending kernel, even while the
 /// next kernel of its stream also waits: half of the 132 multiprocessors of an H100.
@@ -30,35 +30,35 @@ using ByteProtocol = LL<I64>;
 /// The packets of one call.
 class ExpertPackets {
  public:
-  SYMMETRA_DEVICE ExpertPackets(const ExpertArgs& args, uint32_t epoch)
-      : args_(args), epoch_(epoch), start_(epoch % args.buffers * args.buffer_bytes) {}
+  SYMMETRA_DEVICE ExpertPackets(const ExpertArgs& args, const ExpertPacketArea& area, uint32_t epoch)
+      : args_(args), area_(area), epoch_(epoch), start_(epoch % area.buffers * area.buffer_bytes) {}
 
   SYMMETRA_DEVICE uint32_t epoch() const { return epoch_; }
-  /// A packet of the routing header that `source` sends to `rank`.
-  SYMMETRA_DEVICE Packet* telling(uint32_t rank, uint32_t source, uint32_t i) const {
-    return at(rank, args_.tellings_offset) + uint64_t{source} * args_.telling_packets + i;
+  /// A control packet that `source` sends to `rank`.
+  SYMMETRA_DEVICE Packet* control(uint32_t rank, uint32_t source, uint32_t i) const {
+    return at(rank, area_.control_offset) + uint64_t{source} * area_.control_packets + i;
   }
-  /// The packets of row `number` in the memory of `rank`, `packets` packets for each row.
+  /// The packets of row or part `number` in the memory of `rank`, `packets` packets for each row.
   SYMMETRA_DEVICE Packet* row(uint32_t rank, uint64_t number, uint32_t packets) const {
-    return at(rank, args_.travelling_offset) + number * packets;
+    return at(rank, area_.data_offset) + number * packets;
   }
 
   /// A word of the routing header from `source`, once it has arrived.
   SYMMETRA_DEVICE uint32_t word(uint32_t source, uint32_t i) const {
-    return static_cast<uint32_t>(platform::load_relaxed(&telling(args_.rank, source, i / 2)->half[i % 2]));
+    return static_cast<uint32_t>(platform::load_relaxed(&control(args_.rank, source, i / 2)->half[i % 2]));
   }
   /// The end of the replicas of `tokens` tokens, in packets. The packets of a header are its fixed part, the replicas
   /// of four pairs in each packet, and the weights of two pairs in each packet.
-  SYMMETRA_DEVICE uint32_t copies_end(uint32_t tokens) const { return kHeadWords / 2 + (tokens * args_.top_k + 3) / 4; }
+  SYMMETRA_DEVICE uint32_t replicas_end(uint32_t tokens) const { return kHeaderWords / 2 + (tokens * args_.top_k + 3) / 4; }
   /// The first packet of weights. It follows the capacity for replicas, so a weight is found without the number of
   /// tokens.
-  SYMMETRA_DEVICE uint32_t weights_at() const { return copies_end(args_.max_tokens); }
+  SYMMETRA_DEVICE uint32_t weights_at() const { return replicas_end(args_.max_tokens); }
   /// By source: the packet of a header that contains the replica of a pair and its weight.
-  SYMMETRA_DEVICE uint32_t pair_at(uint32_t pair) const { return kHeadWords / 2 + pair; }
+  SYMMETRA_DEVICE uint32_t pair_at(uint32_t pair) const { return kHeaderWords / 2 + pair; }
   /// Whether packet `i` is sent in a header of `tokens` tokens.
   SYMMETRA_DEVICE bool is_sent(uint32_t i, uint32_t tokens) const {
     if (args_.layout == kRowsBySource) return i < pair_at(tokens * args_.top_k);
-    return i < copies_end(tokens) || (i >= weights_at() && i < weights_at() + (tokens * args_.top_k + 1) / 2);
+    return i < replicas_end(tokens) || (i >= weights_at() && i < weights_at() + (tokens * args_.top_k + 1) / 2);
   }
 
   /// Tags repeat after 2^32 calls, and a packet that has not been written since would look new. So every 16th call of a
@@ -68,36 +68,38 @@ class ExpertPackets {
   SYMMETRA_DEVICE void scrub(Tokens tokens) const {
     constexpr uint32_t kRarely = 16;
     if (platform::block() != platform::blocks() - 1 || platform::thread() != 0) return;
-    const uint32_t turn = epoch_ / args_.buffers;
+    const uint32_t turn = epoch_ / area_.buffers;
     if (turn % kRarely != 0) return;
-    const uint32_t i = turn / kRarely % args_.telling_packets;
+    const uint32_t i = turn / kRarely % area_.control_packets;
     for (uint32_t source = 0; source < args_.world; ++source) {
-      if (!is_sent(i, tokens(source))) platform::store_packet(telling(args_.rank, source, i), Packet{});
+      if (!is_sent(i, tokens(source))) platform::store_packet(control(args_.rank, source, i), Packet{});
     }
   }
 
  private:
   SYMMETRA_DEVICE Packet* at(uint32_t rank, uint64_t offset) const {
-    return reinterpret_cast<Packet*>(args_.regions[rank] + offset + start_);
+    return reinterpret_cast<Packet*>(area_.regions[rank] + offset + start_);
   }
 
   const ExpertArgs& args_;
+  const ExpertPacketArea& area_;
   uint32_t epoch_;
   uint64_t start_;
 };
 
-/// The first and last steps of all receiving kernels. `body(packets, waiter)` waits for packets. After its sending
-/// kernel, such a kernel starts immediately: its inputs arrive in packets or precede the sending kernel.
-template <class Body>
-SYMMETRA_DEVICE void receive_call(const ExpertArgs& args, Body body) {
+/// The first and last steps of all receiving kernels. `op`: kOp*, for the status. `body(packets, waiter)` waits for
+/// packets. After its sending kernel, such a kernel starts immediately: its inputs arrive in packets or precede the
+/// sending kernel.
+template <class Args, class Body>
+SYMMETRA_DEVICE void receive_call(const Args& args, uint32_t op, Body body) {
   if (args.follows == 0) platform::wait_prior();
   // With few blocks, the next kernel may start while these blocks wait. The next kernel then occupies multiprocessors
   // that many blocks would need.
   const bool few = platform::blocks() <= kFewBlocks;
   if (few) platform::release_next();
   const Call call = begin_call(args.calls, args.wait);
-  const ExpertPackets packets(args, call.epoch);
-  device::Waiter waiter(args.wait, args.op, call.epoch, call.poisoned != 0);
+  const ExpertPackets packets(args, args.packets, call.epoch);
+  device::Waiter waiter(args.wait, op, call.epoch, call.poisoned != 0);
   body(packets, waiter);
   if (args.follows != 0) platform::wait_prior();
   if (!few) platform::release_next();

@@ -8,7 +8,7 @@ namespace symmetra::kernels {
 template <class Element>
 class Puller {
  public:
-  SYMMETRA_DEVICE explicit Puller(const ExpertArgs& args) : args_(args) {}
+  SYMMETRA_DEVICE explicit Puller(const CombineDirectArgs& args) : args_(args) {}
 
   /// Loads the places of the next token's parts, of the first ranks.
   SYMMETRA_DEVICE void find(uint32_t token) { find(token, 0, next_); }
@@ -63,7 +63,8 @@ class Puller {
       SYMMETRA_UNROLL
       for (uint32_t i = 0; i < kRanks; ++i) {
         if (places_[i] == kNone || first + j * step >= packets) continue;
-        const Row<Element, true> row(in_place(args_, begin + i, places_[i], args_.row_bytes), 0, args_.hidden);
+        const uint8_t* const results = in_reach(args_.peers, begin + i, args_.results_offset);
+        const Row<Element, true> row(results + places_[i] * args_.part_bytes, 0, args_.hidden);
         loaded[j][i] = row.load(first + j * step);
       }
     }
@@ -76,7 +77,7 @@ class Puller {
     }
   }
 
-  const ExpertArgs& args_;
+  const CombineDirectArgs& args_;
   uint32_t places_[kRanks];
   uint32_t next_[kRanks];
 };
@@ -84,15 +85,15 @@ class Puller {
 /// Sums the parts of each token of this rank, between two barriers, from the results of their ranks. A block takes a
 /// token.
 template <class Element>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_pull(SYMMETRA_ARGS(ExpertArgs) args) {
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kMostAheadThreads) expert_pull(SYMMETRA_ARGS(CombineDirectArgs) args) {
   platform::wait_prior();
   const Call call = begin_call(args.calls, args.wait);
   auto* const words = platform::shared<uint32_t>();
-  GridBarrier barrier(args, call, words);
-  barrier.greet();
-  Turns turns(args, call, uint64_t{args.tokens} * args.parts, words + kMaxWorld);
+  GridBarrier barrier(args, args.peers, kOpCombine, call, words);
+  barrier.begin();
+  Turns turns(args, call, uint64_t{args.tokens} * args.sharers, words + kMaxWorld);
   Puller<Element> puller(args);
-  const uint32_t items = taken_tokens(args) * args.parts;
+  const uint32_t items = summed_tokens(args) * args.sharers;
   const auto find = [&](uint32_t item) {
     if (item < items) puller.find(TokenPart(args, item).unit);
   };

@@ -11,26 +11,31 @@ template <class Place>
 class TheirRows {
  public:
   /// `ranks`: one bit for each rank.
-  SYMMETRA_DEVICE TheirRows(const ExpertArgs& args, uint32_t token, uint32_t ranks, const Place& place)
+  SYMMETRA_DEVICE TheirRows(const PushArgs& args, uint32_t token, uint32_t ranks, const Place& place)
       : args_(args), token_(token), ranks_(ranks), place_(place) {}
 
   /// Calls `store` with each place of the row (`rows`) or of its scales (`scales`).
   template <class Store>
   SYMMETRA_DEVICE void rows(Store store) const {
     each([&](uint32_t rank) {
-      store(args_.placed_offset == kStaged ? in_region(args_, rank, args_.rank, token_)
-                                           : in_place(args_, rank, place_(rank), args_.payload_bytes));
+      store(args_.placed.rows == kStaged ? staged(rank)
+                                         : in_reach(args_.peers, rank, args_.placed.rows) + place_(rank) * uint64_t{args_.payload_bytes});
     });
   }
   template <class Store>
   SYMMETRA_DEVICE void scales(Store store) const {
     each([&](uint32_t rank) {
-      store(args_.placed_scales == kStaged ? in_region(args_, rank, args_.rank, token_) + args_.scales_offset
-                                           : in_reach(args_, rank, args_.placed_scales) + uint64_t{place_(rank)} * scale_bytes(args_));
+      store(args_.placed.scales == kStaged
+                ? staged(rank) + args_.scales_offset
+                : in_reach(args_.peers, rank, args_.placed.scales) + uint64_t{place_(rank)} * scale_bytes(args_));
     });
   }
 
  private:
+  /// The staged row in the region of a rank.
+  SYMMETRA_DEVICE uint8_t* staged(uint32_t rank) const {
+    return of_token(args_, args_.peers.regions[rank] + args_.staged_offset, args_.row_bytes, args_.rank, token_);
+  }
   template <class Body>
   SYMMETRA_DEVICE void each(Body body) const {
     each_rank(args_, [&](uint32_t rank) {
@@ -38,7 +43,7 @@ class TheirRows {
     });
   }
 
-  const ExpertArgs& args_;
+  const PushArgs& args_;
   uint32_t token_;
   uint32_t ranks_;
   const Place& place_;
@@ -47,16 +52,16 @@ class TheirRows {
 /// Writes the own rows, between two barriers, to the ranks of their experts: none after a failed count. A block takes a
 /// token.
 template <class Element>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_push(SYMMETRA_ARGS(ExpertArgs) args) {
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_push(SYMMETRA_ARGS(PushArgs) args) {
   auto* const words = platform::shared<uint32_t>();
   platform::wait_prior();
   const Call call = begin_call(args.calls, args.wait);
-  const uint32_t tokens = ExpertState(args).failed() != 0 ? 0 : Heads(args).tokens(args.rank);
-  GridBarrier barrier(args, call, words);
-  barrier.greet();
+  const uint32_t tokens = ExpertState(args).failed() != 0 ? 0 : Headers(args).tokens(args.rank);
+  GridBarrier barrier(args, args.peers, kOpDispatch, call, words);
+  barrier.begin();
   Turns turns(args, call, args.tokens, words + kMaxWorld);
   platform::sync_block();
-  RowStream<Element> stream(args);
+  RowStream<Element> stream(args, args.rows);
   uint32_t token = turns.unit();
   if (token < tokens) stream.begin(token);
   turns.ask();

@@ -1,7 +1,7 @@
 // The receiving half of a dispatch in packets. Every block receives all routing headers and computes the places of its
 // own rows, so blocks need not wait for each other.
 #pragma once
-#include "kernels/experts/heard.cuh"
+#include "kernels/experts/arrived_headers.cuh"
 #include "kernels/experts/targets.cuh"
 
 namespace symmetra::kernels {
@@ -11,8 +11,13 @@ namespace symmetra::kernels {
 template <class Protocol>
 class Receive {
  public:
-  SYMMETRA_DEVICE Receive(const ExpertArgs& args, const ExpertPackets& packets, device::Waiter& waiter, uint32_t* words)
-      : args_(args), packets_(packets), waiter_(waiter), shared_(args, words), heard_(args, packets, waiter, shared_), targets_(args) {
+  SYMMETRA_DEVICE Receive(const ReceiveArgs& args, const ExpertPackets& packets, device::Waiter& waiter, uint32_t* words)
+      : args_(args),
+        packets_(packets),
+        waiter_(waiter),
+        shared_(args, words),
+        headers_(args, packets, waiter, shared_),
+        targets_(args, args.into) {
     SYMMETRA_ROLLED
     for (uint32_t i = platform::thread(); i < args.rows_at_once * shared_.stride; i += platform::threads()) shared_.places[i] = kNone;
     source_ = platform::block();
@@ -20,19 +25,19 @@ class Receive {
     rows_packets_ = row_packets<Protocol>(args.row_bytes);
   }
 
-  SYMMETRA_DEVICE const Heard& heard() const { return heard_; }
+  SYMMETRA_DEVICE const ArrivedHeaders& headers() const { return headers_; }
   /// Waits for the routing headers of all ranks. Returns false on all threads when the wait gave up.
-  SYMMETRA_DEVICE bool hear() { return heard_.await(); }
+  SYMMETRA_DEVICE bool await_headers() { return headers_.await(); }
 
   /// Receives the tokens of this block. Each block looks for errors in the headers. All ranks find the same error, and
   /// then no row gets a place.
   SYMMETRA_DEVICE void run() {
     begin_group();
-    const bool tells = platform::block() == platform::blocks() - 1;
+    const bool stores_counts = platform::block() == platform::blocks() - 1;
     // In the by-rank layout, places of pairs are needed only if the caller requested an index.
-    const bool by_rank = args_.layout == kRowsByRank, pairs = !by_rank || args_.into.index != nullptr, counts = pairs || tells;
-    if (counts) heard_.tally(source_, first_, true);
-    if (by_rank) heard_.tally_rows(source_, first_);
+    const bool by_rank = args_.layout == kRowsByRank, pairs = !by_rank || args_.into.index != nullptr, counts = pairs || stores_counts;
+    if (counts) headers_.tally(source_, first_, true);
+    if (by_rank) headers_.tally_rows(source_, first_);
     // The first packet of the first row, and the first weight, are loaded while the block computes their places. They
     // could not be loaded earlier: they arrive after the headers.
     Incoming<Protocol, 1> ahead;
@@ -43,8 +48,8 @@ class Receive {
       if (from_end() < rows_ * args_.top_k) weight = platform::load_packet(weight_packet(first_ * args_.top_k + from_end()));
     }
     platform::sync_block();
-    const bool wrong = heard_.is_wrong();
-    if (tells && platform::thread() == 0) ExpertState(args_).failed() = wrong;
+    const bool wrong = headers_.is_wrong();
+    if (stores_counts && platform::thread() == 0) ExpertState(args_).failed() = wrong;
     if (wrong) return;
     if (counts && args_.layout != kRowsPadded) place_experts();
     for (;;) {
@@ -52,10 +57,10 @@ class Receive {
       if (pairs) place_pairs();
       platform::sync_block();
       describe(weight);
-      take(ahead);
+      write_rows(ahead);
       source_ += platform::blocks();
       advance();
-      if (first_ >= heard_.most()) break;
+      if (first_ >= headers_.most()) break;
       ahead.none(0);
       weight = {};
       platform::sync_block();  // all threads have read what this block found
@@ -63,17 +68,17 @@ class Receive {
       for (uint32_t i = platform::thread(); i <= args_.local; i += platform::threads()) shared_.before[i] = 0;  // and rows
       platform::sync_block();
       begin_group();
-      if (pairs) heard_.tally(source_, first_, false);
-      if (by_rank) heard_.tally_rows(source_, first_);
+      if (pairs) headers_.tally(source_, first_, false);
+      if (by_rank) headers_.tally_rows(source_, first_);
       platform::sync_block();
     }
-    if (tells) tell();
+    if (stores_counts) store_counts();
   }
 
  private:
   SYMMETRA_DEVICE uint32_t from_end() const { return platform::threads() - 1 - platform::thread(); }
   SYMMETRA_DEVICE const Packet* weight_packet(uint32_t pair) const {
-    return packets_.telling(args_.rank, source_, packets_.weights_at() + pair / 2);
+    return packets_.control(args_.rank, source_, packets_.weights_at() + pair / 2);
   }
   /// The row of a pair of the block's tokens, among the rows of these tokens.
   SYMMETRA_DEVICE uint32_t row_of(uint32_t i) const { return args_.rows_at_once == 1 ? 0 : i / args_.top_k; }
@@ -86,12 +91,12 @@ class Receive {
 
   /// Lists the local experts of the block's tokens. A sync must follow.
   SYMMETRA_DEVICE void begin_group() {
-    const uint32_t tokens = heard_.tokens(source_), rest = first_ < tokens ? tokens - first_ : 0;
+    const uint32_t tokens = headers_.tokens(source_), rest = first_ < tokens ? tokens - first_ : 0;
     rows_ = rest < args_.rows_at_once ? rest : args_.rows_at_once;
     const uint32_t first = first_ * args_.top_k, count = rows_ * args_.top_k;
     SYMMETRA_ROLLED
     for (uint32_t i = from_end(); i < count; i += platform::threads()) {
-      const uint32_t expert = heard_.copy_of(source_, first + i) - args_.first_copy;
+      const uint32_t expert = headers_.replica_of(source_, first + i) - args_.first_replica;
       shared_.experts[i] = expert < args_.local ? expert : kNone;
     }
   }
@@ -101,14 +106,16 @@ class Receive {
     const Run run(args_.local);
     uint32_t aligned = 0;
     SYMMETRA_ROLLED
-    for (uint32_t expert = run.begin; expert < run.end; ++expert) aligned += aligned_rows(args_, shared_.pairs[args_.first_copy + expert]);
+    for (uint32_t expert = run.begin; expert < run.end; ++expert) {
+      aligned += aligned_rows(args_, shared_.pairs[args_.first_replica + expert]);
+    }
     const uint32_t values[1] = {aligned};
     const Scanned<1> scanned = block_scan(values, shared_.scan);
     uint32_t offset = scanned.before[0];
     SYMMETRA_ROLLED
     for (uint32_t expert = run.begin; expert < run.end; ++expert) {
       shared_.offsets[expert] = offset;
-      offset += aligned_rows(args_, shared_.pairs[args_.first_copy + expert]);
+      offset += aligned_rows(args_, shared_.pairs[args_.first_replica + expert]);
     }
     end_ = scanned.all[0];
     platform::sync_block();
@@ -168,7 +175,7 @@ class Receive {
 
   /// Waits for the rows of the block's tokens, and writes them to their places. `ahead`: the packet that was loaded
   /// before, if any.
-  SYMMETRA_DEVICE void take(const Incoming<Protocol, 1>& ahead) {
+  SYMMETRA_DEVICE void write_rows(const Incoming<Protocol, 1>& ahead) {
     const uint32_t packets = static_cast<uint32_t>(args_.row_bytes / 16);
     Incoming<Protocol, 1> incoming = ahead;
     bool looked = ahead.has(0);
@@ -221,7 +228,7 @@ class Receive {
   /// begin, because the first threads have packets. `weight`: the first weight packet that this thread loaded.
   SYMMETRA_DEVICE void describe(Packet weight) const {
     const bool by_rank = args_.layout == kRowsByRank;
-    const Heads heads(args_);
+    const Headers headers(args_);
     const Places places(args_);
     const uint32_t first = first_ * args_.top_k, count = rows_ * args_.top_k;
     SYMMETRA_ROLLED
@@ -242,8 +249,8 @@ class Receive {
       const float value = await_weight(pair, weight);
       if (waiter_.gave_up()) return;
       if (source_ != args_.rank) {  // the sending kernel stores the whole own header
-        heads.copies(source_)[pair] = static_cast<uint16_t>(heard_.copy_of(source_, pair));
-        heads.weights(source_)[pair] = value;
+        headers.replicas(source_)[pair] = static_cast<uint16_t>(headers_.replica_of(source_, pair));
+        headers.weights(source_)[pair] = value;
       }
       if (!by_rank && !here) continue;
       const uint64_t place = by_rank ? row_place : shared_.pair_places[i], at = by_rank ? place * args_.top_k + k : place;
@@ -259,31 +266,31 @@ class Receive {
 
   /// Writes the counts and offsets of the rows that this rank receives, and stores the token counts of all ranks for
   /// combines.
-  SYMMETRA_DEVICE void tell() const {
+  SYMMETRA_DEVICE void store_counts() const {
     const ExpertState state(args_);
     SYMMETRA_ROLLED
     for (uint32_t expert = platform::thread(); expert < args_.local; expert += platform::threads()) {
-      const uint32_t pairs = shared_.pairs[args_.first_copy + expert], offset = offset_of(expert);
+      const uint32_t pairs = shared_.pairs[args_.first_replica + expert], offset = offset_of(expert);
       state.count(expert) = pairs;
       state.offset(expert) = offset;
-      if (args_.into.counts != nullptr) args_.into.counts[expert] = pairs;
-      if (args_.into.offsets != nullptr) args_.into.offsets[expert] = offset;
+      if (args_.counts.rows != nullptr) args_.counts.rows[expert] = pairs;
+      if (args_.counts.offsets != nullptr) args_.counts.offsets[expert] = offset;
     }
     SYMMETRA_ROLLED
     for (uint32_t source = platform::thread(); source < args_.world; source += platform::threads()) {
-      Heads(args_).head(source)->tokens = heard_.tokens(source);
+      Headers(args_).header(source)->tokens = headers_.tokens(source);
     }
     if (platform::thread() != 0) return;
     const uint32_t end = args_.layout == kRowsPadded ? args_.local * static_cast<uint32_t>(args_.capacity) : end_;
     state.rows() = args_.layout == kRowsByRank ? come_ : end;
-    if (args_.into.offsets != nullptr) args_.into.offsets[args_.local] = end;
+    if (args_.counts.offsets != nullptr) args_.counts.offsets[args_.local] = end;
   }
 
-  const ExpertArgs& args_;
+  const ReceiveArgs& args_;
   const ExpertPackets& packets_;
   device::Waiter& waiter_;
   ReceiveShared shared_;
-  Heard heard_;
+  ArrivedHeaders headers_;
   RowTargets targets_;
   uint32_t source_ = 0;        ///< of the block's tokens
   uint32_t first_ = 0;         ///< the first of the block's tokens
@@ -300,12 +307,12 @@ static_assert(kReceiveBound >= kMostAheadThreads);
 /// Waits for the routing headers of all ranks and the rows of this rank, and writes the rows to their places. After its
 /// sending kernel, this kernel starts immediately: its inputs arrive in packets or precede the sending kernel.
 template <class Protocol>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kReceiveBound) expert_receive(SYMMETRA_ARGS(ExpertArgs) args) {
-  receive_call(args, [&](const ExpertPackets& packets, device::Waiter& waiter) {
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kReceiveBound) expert_receive(SYMMETRA_ARGS(ReceiveArgs) args) {
+  receive_call(args, kOpDispatch, [&](const ExpertPackets& packets, device::Waiter& waiter) {
     Receive<Protocol> receive(args, packets, waiter, platform::kept_shared<uint32_t>());
-    if (receive.hear()) {
+    if (receive.await_headers()) {
       receive.run();
-      packets.scrub([&](uint32_t source) { return receive.heard().tokens(source); });
+      packets.scrub([&](uint32_t source) { return receive.headers().tokens(source); });
     } else if (platform::block() == platform::blocks() - 1 && platform::thread() == 0) {
       ExpertState(args).failed() = 1;
     }

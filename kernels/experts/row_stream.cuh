@@ -41,8 +41,8 @@ class RowCodes {
     Words<4> packet[kLoads];
   };
 
-  SYMMETRA_DEVICE RowCodes(const ExpertArgs& args, uint32_t token)
-      : args_(args), row_(args.rows, uint64_t{token} * args.hidden, args.hidden), groups_(code_groups(args)) {}
+  SYMMETRA_DEVICE RowCodes(const RowArgs& args, const ExpertRows& rows, uint32_t token)
+      : args_(args), row_(rows.values, uint64_t{token} * args.hidden, args.hidden), groups_(code_groups(args)) {}
 
   SYMMETRA_DEVICE uint32_t rounds() const { return (groups_ * kSharers + platform::threads() - 1) / platform::threads(); }
 
@@ -99,7 +99,7 @@ class RowCodes {
  private:
   SYMMETRA_DEVICE uint32_t part_of(uint32_t round) const { return round * platform::threads() + platform::thread(); }
 
-  const ExpertArgs& args_;
+  const RowArgs& args_;
   Row<Element> row_;
   uint32_t groups_;
 };
@@ -109,13 +109,16 @@ class RowCodes {
 template <class Element>
 class RowStream {
  public:
-  SYMMETRA_DEVICE explicit RowStream(const ExpertArgs& args)
-      : args_(args), packets_(byte_packets(args.payload_bytes)), scale_bytes_(args.wire == kWireGivenF8 ? code_groups(args) * 4 : 0) {}
+  SYMMETRA_DEVICE RowStream(const RowArgs& args, const ExpertRows& rows)
+      : args_(args),
+        rows_(rows),
+        packets_(byte_packets(args.payload_bytes)),
+        scale_bytes_(args.wire == kWireGivenF8 ? code_groups(args) * 4 : 0) {}
 
   /// Loads the first part of a row for this thread.
   SYMMETRA_DEVICE void begin(uint32_t token) {
     if constexpr (Element::kFloating) {
-      ahead_ = RowCodes<Element>(args_, token).load(0);
+      ahead_ = RowCodes<Element>(args_, rows_, token).load(0);
     } else if (platform::thread() < packets_ + byte_packets(scale_bytes_)) {
       ahead_ = load(token, platform::thread());
     }
@@ -128,7 +131,7 @@ class RowStream {
     const Loaded first = ahead_;
     if (next != kNone) begin(next);
     if constexpr (Element::kFloating) {
-      const RowCodes<Element> row(args_, token);
+      const RowCodes<Element> row(args_, rows_, token);
       for (uint32_t round = 0; round < row.rounds(); ++round) {
         Words<4> codes[RowCodes<Element>::kPackets];
         row.encode(round, round == 0 ? first : row.load(round), codes, [&](uint32_t group, const CodeScale& scale) {
@@ -163,11 +166,12 @@ class RowStream {
 
   /// A packet of a row that is sent unchanged: first the packets of the row, then those of its scales.
   SYMMETRA_DEVICE Words<4> load(uint32_t token, uint32_t i) const {
-    if (i < packets_) return Bytes(args_.rows, uint64_t{token} * args_.payload_bytes, args_.payload_bytes).load(i);
-    return Bytes(args_.row_scales, uint64_t{token} * scale_bytes_, scale_bytes_).load(i - packets_);
+    if (i < packets_) return Bytes(rows_.values, uint64_t{token} * args_.payload_bytes, args_.payload_bytes).load(i);
+    return Bytes(rows_.scales, uint64_t{token} * scale_bytes_, scale_bytes_).load(i - packets_);
   }
 
-  const ExpertArgs& args_;
+  const RowArgs& args_;
+  const ExpertRows& rows_;
   uint32_t packets_;      ///< of a row
   uint32_t scale_bytes_;  ///< of a row's scales from the caller
   Loaded ahead_{};
@@ -176,8 +180,8 @@ class RowStream {
 /// The target of an own row in the own region, from which collectives send it.
 class OwnRegion {
  public:
-  SYMMETRA_DEVICE OwnRegion(const ExpertArgs& args, uint32_t token)
-      : row_(travelling(args, args.rank, token)), scales_(row_ + args.scales_offset) {}
+  SYMMETRA_DEVICE OwnRegion(const MoveArgs& args, uint32_t token)
+      : row_(of_token(args, args.staged, args.row_bytes, args.rank, token)), scales_(row_ + args.scales_offset) {}
 
   /// Calls `store` with the place of the row (`rows`) or of its scales (`scales`).
   template <class Store>
@@ -196,10 +200,10 @@ class OwnRegion {
 
 /// Stages the own rows in their wire format. A block takes a token.
 template <class Element>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_rows(SYMMETRA_ARGS(ExpertArgs) args) {
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_rows(SYMMETRA_ARGS(MoveArgs) args) {
   platform::wait_prior();
-  const uint32_t tokens = Heads(args).tokens(args.rank), step = platform::blocks();
-  RowStream<Element> stream(args);
+  const uint32_t tokens = Headers(args).tokens(args.rank), step = platform::blocks();
+  RowStream<Element> stream(args, args.rows);
   if (platform::block() < tokens) stream.begin(platform::block());
   for (uint32_t token = platform::block(); token < tokens; token += step) {
     stream.send(token, token + step < tokens ? token + step : kNone, OwnRegion(args, token));

@@ -6,35 +6,35 @@
 namespace symmetra::kernels {
 
 /// Sends packet `i` of the routing header to every rank.
-SYMMETRA_DEVICE void tell(const ExpertArgs& args, const ExpertPackets& packets, uint32_t i, const Words<2>& data) {
+SYMMETRA_DEVICE void send_control(const ExpertArgs& args, const ExpertPackets& packets, uint32_t i, const Words<2>& data) {
   const Packet packet = ByteProtocol::encode(data, packets.epoch());
-  each_rank(args, [&](uint32_t rank) { platform::store_packet(packets.telling(rank, args.rank, i), packet); });
+  each_rank(args, [&](uint32_t rank) { platform::store_packet(packets.control(rank, args.rank, i), packet); });
 }
 
 /// Pairs of a routing header that a block finds and sends. Packets of replicas begin at multiples of four pairs.
-SYMMETRA_DEVICE uint32_t head_run() { return (platform::threads() + 3) / 4 * 4; }
+SYMMETRA_DEVICE uint32_t header_run() { return (platform::threads() + 3) / 4 * 4; }
 
 /// The number of runs of pairs in the own routing header.
-SYMMETRA_DEVICE uint32_t head_runs(const ExpertArgs& args) {
+SYMMETRA_DEVICE uint32_t header_runs(const ExpertArgs& args) {
   const uint32_t room = args.tokens * args.top_k;
-  return room == 0 ? 1 : (room + head_run() - 1) / head_run();
+  return room == 0 ? 1 : (room + header_run() - 1) / header_run();
 }
 
 /// Sends the fixed part of the routing header to every rank. The last threads send it, because they have the least
 /// other work.
-SYMMETRA_DEVICE void tell_head(const ExpertArgs& args, const ExpertPackets& packets, const ExpertHead& head) {
-  const auto expert = static_cast<uint64_t>(head.bad_expert);
+SYMMETRA_DEVICE void send_fixed_part(const ExpertArgs& args, const ExpertPackets& packets, const RoutingHeader& header) {
+  const auto expert = static_cast<uint64_t>(header.bad_expert);
   SYMMETRA_ROLLED
-  for (uint32_t i = platform::threads() - 1 - platform::thread(); i < kHeadWords / 2; i += platform::threads()) {
-    const uint32_t first_word = i == 0 ? head.tokens : i == 1 ? head.room : i == 2 ? static_cast<uint32_t>(expert) : head.wrong;
-    const uint32_t second_word = i == 0 ? head.claimed : i == 1 ? head.bad_token : i == 2 ? static_cast<uint32_t>(expert >> 32) : 0;
-    tell(args, packets, i, {{first_word, second_word}});
+  for (uint32_t i = platform::threads() - 1 - platform::thread(); i < kHeaderWords / 2; i += platform::threads()) {
+    const uint32_t first_word = i == 0 ? header.tokens : i == 1 ? header.room : i == 2 ? static_cast<uint32_t>(expert) : header.wrong;
+    const uint32_t second_word = i == 0 ? header.claimed : i == 1 ? header.bad_token : i == 2 ? static_cast<uint32_t>(expert >> 32) : 0;
+    send_control(args, packets, i, {{first_word, second_word}});
   }
 }
 
 /// By source, sends the fixed part of the routing header to every rank; the blocks of the tokens send the pairs.
 /// `words`: in block-shared memory.
-SYMMETRA_DEVICE void send_counts(const ExpertArgs& args, const Asked& asked, const Call& call, uint32_t* words) {
+SYMMETRA_DEVICE void send_counts(const SendArgs& args, const Asked& asked, const Call& call, uint32_t* words) {
   const uint32_t room = args.tokens * args.top_k;
   uint32_t first_bad = kNone;
   SYMMETRA_ROLLED
@@ -42,19 +42,19 @@ SYMMETRA_DEVICE void send_counts(const ExpertArgs& args, const Asked& asked, con
     const int64_t expert = asked.expert(pair);
     if (pair < first_bad && pair < asked.pairs() && asked.is_bad(expert)) first_bad = pair;
   }
-  const ExpertHead head = asked.head(platform::sync_block_or(first_bad != kNone), first_bad, words);
-  if (call.poisoned == 0) tell_head(args, ExpertPackets(args, call.epoch), head);
+  const RoutingHeader header = asked.header(platform::sync_block_or(first_bad != kNone), first_bad, words);
+  if (call.poisoned == 0) send_fixed_part(args, ExpertPackets(args, args.packets, call.epoch), header);
 }
 
 /// Writes run `number` of the routing header to every rank, and stores what combines need of it. A thread finds the
 /// replicas of pairs, then sends packets of the replicas that all threads have found. The first run includes the fixed
 /// part of the header, so its block validates all pairs. The loads depend neither on the state nor on the token count,
 /// so that they are all in flight at once. `words`: in block-shared memory, two for each pair of a run.
-SYMMETRA_DEVICE void send_head(const ExpertArgs& args, const Asked& asked, const Call& call, uint32_t number, uint32_t* words) {
-  const Heads heads(args);
+SYMMETRA_DEVICE void send_header(const SendArgs& args, const Asked& asked, const Call& call, uint32_t number, uint32_t* words) {
+  const Headers headers(args);
   const uint32_t room = args.tokens * args.top_k, threads = platform::threads(), mine = platform::thread();
-  const uint32_t run = head_run(), first = number * run;
-  uint32_t* const copies = words;
+  const uint32_t run = header_run(), first = number * run;
+  uint32_t* const replicas = words;
   uint32_t* const weights = words + run;
   uint32_t first_bad = kNone;
   const auto judge = [&](uint32_t pair, int64_t expert) {
@@ -65,36 +65,36 @@ SYMMETRA_DEVICE void send_head(const ExpertArgs& args, const Asked& asked, const
   for (uint32_t i = mine; i < run; i += threads) {
     const uint32_t pair = first + i;
     const int64_t expert = pair < room ? asked.expert(pair) : -1;
-    const uint32_t weight = platform::bits_of(args.weights != nullptr && pair < room ? args.weights[pair] : 1.0f);
-    const uint16_t copy = asked.target(pair, expert).copy;
-    copies[i] = copy;
+    const uint32_t weight = platform::bits_of(args.routing.weights != nullptr && pair < room ? args.routing.weights[pair] : 1.0f);
+    const uint16_t replica = asked.target(pair, expert).replica;
+    replicas[i] = replica;
     weights[i] = weight;
     if (pair >= asked.pairs()) continue;
     judge(pair, expert);
-    heads.copies(args.rank)[pair] = copy;
-    heads.weights(args.rank)[pair] = platform::f32_of(weight);
+    headers.replicas(args.rank)[pair] = replica;
+    headers.weights(args.rank)[pair] = platform::f32_of(weight);
   }
   const bool bad = platform::sync_block_or(first_bad != kNone);
   const uint32_t pairs = asked.pairs();
-  const ExpertPackets packets(args, call.epoch);
+  const ExpertPackets packets(args, args.packets, call.epoch);
   if (call.poisoned == 0 && first < pairs) {
     const uint32_t quarter = run / 4, left = pairs - first < run ? pairs - first : run;
     SYMMETRA_ROLLED
     for (uint32_t i = mine; i < 3 * quarter; i += threads) {
       const uint32_t two = i - quarter;
       if (i < quarter && i * 4 < left) {
-        tell(args, packets, (kHeadWords + first / 2) / 2 + i,
-             {{copies[4 * i] | copies[4 * i + 1] << 16, copies[4 * i + 2] | copies[4 * i + 3] << 16}});
+        send_control(args, packets, (kHeaderWords + first / 2) / 2 + i,
+                     {{replicas[4 * i] | replicas[4 * i + 1] << 16, replicas[4 * i + 2] | replicas[4 * i + 3] << 16}});
       }
       if (i >= quarter && two * 2 < left) {
-        tell(args, packets, packets.weights_at() + first / 2 + two, {{weights[2 * two], weights[2 * two + 1]}});
+        send_control(args, packets, packets.weights_at() + first / 2 + two, {{weights[2 * two], weights[2 * two + 1]}});
       }
     }
   }
   if (number != 0) return;
   if (bad) platform::sync_block();  // all threads have read the lists
-  const ExpertHead head = asked.head(bad, first_bad, words);
-  if (call.poisoned == 0) tell_head(args, packets, head);
+  const RoutingHeader header = asked.header(bad, first_bad, words);
+  if (call.poisoned == 0) send_fixed_part(args, packets, header);
 }
 
 /// Sends the row of a token to the ranks of its experts, by all threads of the block; by source, also sends its pairs
@@ -106,20 +106,20 @@ class RowSender {
   static constexpr uint32_t kWords = 3 * kMostTopK;
 
   /// Begins to find the targets.
-  SYMMETRA_DEVICE RowSender(const ExpertArgs& args, const Asked& asked, const Call& call, uint32_t token, uint32_t* words)
+  SYMMETRA_DEVICE RowSender(const SendArgs& args, const Asked& asked, const Call& call, uint32_t token, uint32_t* words)
       : args_(args),
         asked_(asked),
         call_(call),
         token_(token),
         targets_(args, words),
-        copies_(words + kMostTopK),
-        weights_(copies_ + kMostTopK) {
+        replicas_(words + kMostTopK),
+        weights_(replicas_ + kMostTopK) {
     const auto rank = [&](uint32_t k) {
       const uint32_t pair = token * args.top_k + k;
-      const float weight = tells() && args.weights != nullptr ? args.weights[pair] : 1.0f;  // loaded concurrently with
-                                                                                            // the expert
+      // Loaded concurrently with the expert.
+      const float weight = sends_pairs() && args.routing.weights != nullptr ? args.routing.weights[pair] : 1.0f;
       const Target target = asked.target(pair);
-      copies_[k] = target.copy;
+      replicas_[k] = target.replica;
       weights_[k] = platform::bits_of(weight);
       return uint32_t{target.rank};
     };
@@ -139,9 +139,9 @@ class RowSender {
     });
   }
   /// By source, sends the pairs, before or after `meet`. The threads that found the targets send them.
-  SYMMETRA_DEVICE void tell(const ExpertPackets& packets) const {
-    if (!tells() || !sends()) return;
-    for (uint32_t k = from_end(); k < args_.top_k; k += platform::threads()) tell_pair(packets, k);
+  SYMMETRA_DEVICE void send_pairs(const ExpertPackets& packets) const {
+    if (!sends_pairs() || !sends()) return;
+    for (uint32_t k = from_end(); k < args_.top_k; k += platform::threads()) send_pair(packets, k);
   }
   /// Stores for combines whether the row is on a rank, for layouts with one row for each token; called after `meet`. By
   /// rank only the receiver knows the place of the row.
@@ -155,24 +155,24 @@ class RowSender {
  private:
   /// Whether the token takes part, as read by this thread.
   SYMMETRA_DEVICE bool sends() const { return token_ < asked_.tokens() && call_.poisoned == 0; }
-  SYMMETRA_DEVICE bool tells() const { return args_.layout == kRowsBySource; }
+  SYMMETRA_DEVICE bool sends_pairs() const { return args_.layout == kRowsBySource; }
   SYMMETRA_DEVICE static uint32_t from_end() { return platform::threads() - 1 - platform::thread(); }
   /// Sends a pair, and stores what combines need of it.
-  SYMMETRA_DEVICE void tell_pair(const ExpertPackets& packets, uint32_t k) const {
+  SYMMETRA_DEVICE void send_pair(const ExpertPackets& packets, uint32_t k) const {
     const uint32_t pair = token_ * args_.top_k + k;
-    kernels::tell(args_, packets, packets.pair_at(pair), {{copies_[k], weights_[k]}});
-    const Heads heads(args_);
-    heads.copies(args_.rank)[pair] = static_cast<uint16_t>(copies_[k]);
-    heads.weights(args_.rank)[pair] = platform::f32_of(weights_[k]);
+    send_control(args_, packets, packets.pair_at(pair), {{replicas_[k], weights_[k]}});
+    const Headers headers(args_);
+    headers.replicas(args_.rank)[pair] = static_cast<uint16_t>(replicas_[k]);
+    headers.weights(args_.rank)[pair] = platform::f32_of(weights_[k]);
   }
 
-  const ExpertArgs& args_;
+  const SendArgs& args_;
   const Asked& asked_;
   const Call& call_;
   uint32_t token_;
   TokenRanks targets_;
-  uint32_t* copies_;   ///< of the token's pairs
-  uint32_t* weights_;  ///< as bits
+  uint32_t* replicas_;  ///< of the token's pairs
+  uint32_t* weights_;   ///< as bits
 };
 
 /// The largest number of tokens of a rank for which pairs are sent after the sync.
@@ -182,18 +182,18 @@ constexpr uint32_t kFewTokens = 8;
 /// depends on the state. `words`: in block-shared memory, those of the sender, followed by capacity for the scales of a
 /// row.
 template <class Element, class Protocol>
-SYMMETRA_DEVICE void send_packets(const ExpertArgs& args, const Asked& asked, const Call& call, uint32_t token, uint32_t* words) {
+SYMMETRA_DEVICE void send_packets(const SendArgs& args, const Asked& asked, const Call& call, uint32_t token, uint32_t* words) {
   RowSender<Protocol> sender(args, asked, call, token, words);
   const uint32_t codes_quiet = F8E4M3::kQuietNan, scales_at = static_cast<uint32_t>(args.scales_offset / 16);
   if constexpr (Element::kFloating) {
     using Codes = RowCodes<Element>;
-    const Codes row(args, token);
+    const Codes row(args, args.rows, token);
     uint32_t* const scales = words + RowSender<Protocol>::kWords;
     const bool bytes = args.scales == kCodeScalesE8M0;
-    const ExpertPackets packets(args, call.epoch);
+    const ExpertPackets packets(args, args.packets, call.epoch);
     const auto first = row.load(0);
     if (!sender.meet()) return;
-    sender.tell(packets);
+    sender.send_pairs(packets);
     for (uint32_t round = 0; round < row.rounds(); ++round) {
       Words<4> codes[Codes::kPackets];
       row.encode(round, round == 0 ? first : row.load(round), codes, [&](uint32_t group, const CodeScale& scale) {
@@ -221,20 +221,20 @@ SYMMETRA_DEVICE void send_packets(const ExpertArgs& args, const Asked& asked, co
     }
   } else {
     const bool codes = args.wire == kWireGivenF8;
-    const Bytes row(args.rows, uint64_t{token} * args.payload_bytes, args.payload_bytes);
+    const Bytes row(args.rows.values, uint64_t{token} * args.payload_bytes, args.payload_bytes);
     const uint32_t quiet = codes ? codes_quiet : args.dtype == kF32 ? F32::kQuietNan : BF16::kQuietNan;
     const uint32_t bytes = code_groups(args) * 4, scale_packets = codes ? byte_packets(bytes) : 0;
-    const Bytes scales(args.row_scales, uint64_t{token} * bytes, bytes);
+    const Bytes scales(args.rows.scales, uint64_t{token} * bytes, bytes);
     const uint32_t threads = platform::threads(), first = platform::thread(), from_end = threads - 1 - first;
     const Words<4> data = first < row.packets() ? row.load(first) : Words<4>{};
     const Words<4> scale = from_end < scale_packets ? scales.load(from_end) : Words<4>{};
-    const ExpertPackets packets(args, call.epoch);
+    const ExpertPackets packets(args, args.packets, call.epoch);
     // The receiver needs the pairs first. With few tokens the pairs would not wait for rows, and sending them early
     // would delay the sync.
     const bool early = args.tokens > kFewTokens;
-    if (early) sender.tell(packets);
+    if (early) sender.send_pairs(packets);
     if (!sender.meet()) return;
-    if (!early) sender.tell(packets);
+    if (!early) sender.send_pairs(packets);
     if (first < row.packets()) sender.send(packets, first, data, quiet);
     if (from_end < scale_packets) sender.send(packets, scales_at + from_end, scale, F32::kQuietNan);
     for (uint32_t i = first + threads; i < row.packets(); i += threads) sender.send(packets, i, row.load(i), quiet);
@@ -248,7 +248,7 @@ SYMMETRA_DEVICE void send_packets(const ExpertArgs& args, const Asked& asked, co
 /// Sends the routing header to all ranks, and each row to the ranks of its token's experts. A block takes a run of the
 /// header, or by source the fixed part of the header, or a token.
 template <class Element, class Protocol>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_send(SYMMETRA_ARGS(ExpertArgs) args) {
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_send(SYMMETRA_ARGS(SendArgs) args) {
   auto* words = platform::kept_shared<uint32_t>();
   // No kernel writes the table; only a placement does, while no call is in flight. So these loads need not wait for
   // earlier kernels.
@@ -262,21 +262,21 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) expert_send(SYMMETRA_ARGS(Exper
   platform::wait_prior();
   platform::release_next();  // the receiving kernel needs only packets of this kernel
   const Call call = begin_call(args.calls, args.wait);
-  const Asked asked(args, ExpertTable(args, experts));
+  const Asked asked(args, args.routing, ExpertTable(args, experts));
   const bool by_source = args.layout == kRowsBySource;
-  const uint32_t runs = by_source ? 1 : head_runs(args);
+  const uint32_t runs = by_source ? 1 : header_runs(args);
   for (uint32_t unit = platform::block(); unit < runs + args.tokens; unit += platform::blocks()) {
     if (unit < runs && by_source) {
       send_counts(args, asked, call, words);
     } else if (unit < runs) {
-      send_head(args, asked, call, unit, words);
+      send_header(args, asked, call, unit, words);
     } else {
       send_packets<Element, Protocol>(args, asked, call, unit - runs, words);
     }
     platform::sync_block();  // the words are free again
   }
   platform::sync_block();  // all threads have read the state
-  end_telling(args.calls, call.epoch, 0);
+  advance_state(args.calls, call.epoch, 0);
 }
 
 }  // namespace symmetra::kernels

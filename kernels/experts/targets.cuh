@@ -14,15 +14,16 @@ struct RowTarget {
 /// The targets of the packets of a row: first the packets of the row itself, then those of its scales.
 class RowTargets {
  public:
-  SYMMETRA_DEVICE explicit RowTargets(const ExpertArgs& args) : args_(args), scales_at_(static_cast<uint32_t>(args.scales_offset / 16)) {
+  SYMMETRA_DEVICE RowTargets(const RowArgs& args, const ExpertOutputs& into)
+      : args_(args), into_(into), scales_at_(static_cast<uint32_t>(args.scales_offset / 16)) {
     const uint32_t scale_bytes = kernels::scale_bytes(args);
     const auto whole = [](const void* base, uint32_t stride) {
       return base != nullptr && (reinterpret_cast<uintptr_t>(base) | stride) % 16 == 0;
     };
-    auto* const output = static_cast<uint8_t*>(args.output);
-    auto* const scales = static_cast<uint8_t*>(args.into.scales);
+    auto* const output = static_cast<uint8_t*>(into.rows);
+    auto* const scales = static_cast<uint8_t*>(into.scales);
     payload_ = {output, args.payload_bytes, whole(output, args.payload_bytes)};
-    scales_ = {scales, scale_bytes, args.into.columns == 0 && whole(scales, scale_bytes)};
+    scales_ = {scales, scale_bytes, into.columns == 0 && whole(scales, scale_bytes)};
   }
 
   /// Whether packet `i` of a row has scales.
@@ -38,14 +39,15 @@ class RowTargets {
   /// requested.
   SYMMETRA_DEVICE void put(uint32_t i, uint32_t place, uint32_t expert, const Words<4>& data) const {
     if (is_scales(i)) {
-      RowOutputs(args_).scale_packet(data, number(i), place, expert);
+      RowOutputs(args_, into_).scale_packet(data, number(i), place, expert);
     } else {
-      Bytes(args_.output, uint64_t{place} * args_.payload_bytes, args_.payload_bytes).store(i, data);
+      Bytes(into_.rows, uint64_t{place} * args_.payload_bytes, args_.payload_bytes).store(i, data);
     }
   }
 
  private:
-  const ExpertArgs& args_;
+  const RowArgs& args_;
+  const ExpertOutputs& into_;
   uint32_t scales_at_;  ///< the packet of a row that contains the first scale
   RowTarget payload_{};
   RowTarget scales_{};

@@ -3,7 +3,7 @@
 // and 98 microseconds on an H100.
 #pragma once
 #include "kernels/call.cuh"
-#include "kernels/experts/heads.cuh"
+#include "kernels/experts/headers.cuh"
 
 namespace symmetra::kernels {
 

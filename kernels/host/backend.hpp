@@ -50,6 +50,13 @@ extern template host::Entry fused_norm_kernel<host::Backend>(const FusedLayerNor
 // multicast.cc
 extern template host::Entry multicast_kernel<host::Backend>(const MulticastArgs& args);
 // experts.cc
-extern template host::Entry experts_kernel<host::Backend>(const ExpertArgs& args);
+extern template host::Entry experts_kernel<host::Backend>(const RouteArgs& args);
+extern template host::Entry experts_kernel<host::Backend>(const MoveArgs& args);
+extern template host::Entry experts_kernel<host::Backend>(const PushArgs& args);
+extern template host::Entry experts_kernel<host::Backend>(const SendArgs& args);
+extern template host::Entry experts_kernel<host::Backend>(const ReceiveArgs& args);
+extern template host::Entry experts_kernel<host::Backend>(const CombineArgs& args);
+extern template host::Entry experts_kernel<host::Backend>(const CombineDirectArgs& args);
+extern template host::Entry experts_kernel<host::Backend>(const CombinePacketArgs& args);
 
 }  // namespace symmetra::kernels

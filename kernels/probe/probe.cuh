@@ -37,6 +37,6 @@ SYMMETRA_KERNEL void wide_probe(SYMMETRA_ARGS(WideProbeArgs)) {
   platform::release_next();
 }
 
-static_assert(sizeof(ProbeArgs) == sizeof(AllReduceArgs) && sizeof(WideProbeArgs) == sizeof(ExpertArgs), "launches that cost as much");
+static_assert(sizeof(ProbeArgs) == sizeof(AllReduceArgs) && sizeof(WideProbeArgs) == sizeof(ReceiveArgs), "launches that cost as much");
 
 }  // namespace symmetra::kernels

@@ -7,6 +7,7 @@ use super::turn::Turn;
 use super::{Communicator, limits_of};
 use crate::error::{Operation, Result};
 use crate::group::{Announced, EnqueuedCall as Noted};
+use crate::kernel::expert_block::ExpertBlock;
 use crate::kernel::{args, geometry};
 use crate::memory::{SymmetricBuffer, View};
 use crate::stream::Target;
@@ -15,7 +16,7 @@ use crate::types::{Dtype, Reduction};
 /// A kernel of a step, and the size of its work.
 #[derive(Clone, Copy)]
 pub(crate) struct ExpertStep {
-    pub(crate) args: args::ExpertArgs,
+    pub(crate) block: ExpertBlock,
     /// Number of units, of which a block takes one at a time; and items of a unit, which the threads of a block share. Equal on
     /// all ranks in a kernel between barriers.
     pub(crate) work: [usize; 2],
@@ -38,10 +39,10 @@ pub(crate) enum ExpertStage {
     Rest(Announced),
 }
 
-/// Further settings on which ranks must agree, as one number: the slot of the exchange, and how sums are made. For exact sums the
-/// token's rank applies the weights, so it alone decides whether to weigh. 1 for the first slot without weights.
-pub(crate) fn form_of(slot: usize, args: Option<&args::ExpertArgs>) -> u64 {
-    let sums = args.map_or(0, |args| if args.exact != 0 { 2 } else { args.weighs.min(1) });
+/// Further settings on which ranks must agree, as one number: the slot of the exchange, and how the parts of a combine are summed.
+/// For exact sums the token's rank applies the weights, so it alone decides whether to weigh. 1 for the first slot without weights.
+pub(crate) fn form_of(slot: usize, parts: Option<&args::PartArgs>) -> u64 {
+    let sums = parts.map_or(0, |parts| if parts.exact != 0 { 2 } else { parts.weighs.min(1) });
     1 + (slot as u64) * 4 + u64::from(sums)
 }
 
@@ -62,9 +63,9 @@ impl Communicator {
         if step.work[0] == 0 {
             return Ok(());
         }
-        let wait = self.0.arena.wait(false);
+        let block = step.block.ready(self.0.arena.wait(false), &[]);
         // SAFETY: the caller's promise.
-        unsafe { self.launch_expert(&args::ExpertArgs { wait, ..step.args }, step, queue) }
+        unsafe { self.launch_expert(&ExpertStep { block, ..*step }, queue) }
     }
 
     /// Enqueues kernels of an exchange of experts, in which all ranks take part, on the regions of all ranks.
@@ -103,39 +104,40 @@ impl Communicator {
             ExpertStage::New { operation, bytes, slot } => {
                 let way = args::kExchangePush;
                 let noted = Noted::new(bytes as u64, operation.number(), Dtype::U8, Reduction::Sum, way, 0);
-                let noted = noted.tagged(self.1).in_form(form_of(slot, steps.first().map(|step| &step.args)));
+                let noted =
+                    noted.tagged(self.1).in_form(form_of(slot, steps.first().and_then(|step| step.block.parts())));
                 // Peers assume that rows and their metadata are at the same distance from the region as on this rank.
-                let placed = steps.iter().map(|step| &step.args).find(|step| step.placed_offset != args::kStaged);
-                let noted = placed.map_or(noted, |step| {
-                    noted.at([step.placed_offset, step.placed_scales, step.placed_ids, step.placed_weights].map(Some))
-                });
+                let placed = steps.iter().find_map(|step| step.block.placed());
+                let noted = placed.map_or(noted, |offsets| noted.at(offsets.map(Some)));
                 turn.announce(noted)?
             }
             ExpertStage::Rest(announced) => announced,
         };
         let mut regions = [std::ptr::null_mut(); args::kMaxWorld as usize];
-        for (rank, address) in regions.iter_mut().enumerate().take(inner.group.world_size()) {
+        let regions = &mut regions[..inner.group.world_size()];
+        for (rank, address) in regions.iter_mut().enumerate() {
             *address = region.at(rank)?;
         }
         for step in steps {
-            let args = args::ExpertArgs { wait: inner.arena.wait(announced), regions, ..step.args };
+            let block = step.block.ready(inner.arena.wait(announced), regions);
             let most_blocks = Some(step.most_blocks.unwrap_or(args::kMaxBlocks).min(args::kMaxBlocks));
             // SAFETY: flags and regions lie in arenas that live until the device is idle (liveness, bounds); the lane
             // orders their use (exclusion); the rest is the caller's promise.
-            unsafe { self.launch_expert(&args, &ExpertStep { most_blocks, ..*step }, queue) }?;
+            unsafe { self.launch_expert(&ExpertStep { block, most_blocks, ..*step }, queue) }?;
         }
         Ok(announced)
     }
 
-    /// Launches a kernel with these arguments.
+    /// Launches a kernel.
     ///
     /// # Safety
     /// The requirements of [`expert_step`](Self::expert_step).
-    unsafe fn launch_expert(&self, args: &args::ExpertArgs, step: &ExpertStep, queue: Target<'_>) -> Result<()> {
-        let shape = limits_of(&self.0.group);
+    unsafe fn launch_expert(&self, step: &ExpertStep, queue: Target<'_>) -> Result<()> {
+        let limits = limits_of(&self.0.group);
         let most_blocks = step.most_blocks.unwrap_or(args::kMostNormBlocks);
-        let geometry = geometry::experts(shape, args, step.work[0], step.work[1], most_blocks);
-        // SAFETY: the caller's promise.
-        queue.enqueue("launch a step of experts", |raw| unsafe { raw.launch(args, &geometry) })
+        let geometry = geometry::experts(limits, &step.block, step.work[0], step.work[1], most_blocks);
+        let (kind, address) = step.block.raw();
+        // SAFETY: the address is that of a block of this kind; the rest is the caller's promise.
+        queue.enqueue("launch a step of experts", |raw| unsafe { raw.launch_block(kind, address, &geometry) })
     }
 }

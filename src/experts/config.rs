@@ -315,7 +315,7 @@ impl ExpertConfig {
     /// Refuses settings outside their limits.
     pub(super) fn validate(&self, world_size: usize) -> Result<()> {
         check("the world size", world_size, 1, MAX_WORLD_SIZE)?;
-        check("the number of experts", self.experts, 1, args::kMostCopies as usize)?;
+        check("the number of experts", self.experts, 1, args::kMostReplicas as usize)?;
         check("the number of experts of a token", self.top_k, 1, args::kMostTopK as usize)?;
         check("the elements of a row", self.hidden, 1, args::kMostExpertHidden as usize)?;
         check("max_tokens", self.max_tokens, 1, MOST_PAIRS / (world_size * self.top_k))?;
@@ -361,7 +361,7 @@ fn check_lists(lists: &[Vec<usize>], experts: usize, world_size: usize) -> Resul
         let limit = format!("the world size is {world_size}");
         return Err(Error::invalid("the number of lists of experts", lists.len(), limit));
     }
-    let copies: usize = lists.iter().map(Vec::len).sum();
+    let replicas: usize = lists.iter().map(Vec::len).sum();
     let mut homes = vec![None; experts];
     for (rank, list) in lists.iter().enumerate() {
         for expert in list {
@@ -379,7 +379,7 @@ fn check_lists(lists: &[Vec<usize>], experts: usize, world_size: usize) -> Resul
     if let Some(expert) = homes.iter().position(Option::is_none) {
         return Err(Error::invalid("an expert that no rank has", expert, "each is on at least one rank"));
     }
-    check("the number of copies of experts", copies, 1, args::kMostCopies as usize)
+    check("the number of expert replicas", replicas, 1, args::kMostReplicas as usize)
 }
 
 /// The names that [`ExpertConfig::backend`] accepts.

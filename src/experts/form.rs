@@ -18,9 +18,9 @@ pub(super) struct ExpertForm {
     pub(super) hidden: usize,
     pub(super) max_tokens: usize,
     /// Expert replicas on all ranks.
-    pub(super) copies: usize,
+    pub(super) replicas: usize,
     /// The number of this rank's first expert replica.
-    pub(super) first_copy: usize,
+    pub(super) first_replica: usize,
     /// Expert replicas on this rank.
     pub(super) local: usize,
     /// Groups of a row that have a scale each.
@@ -34,10 +34,10 @@ pub(super) struct ExpertForm {
     /// Bytes of a staged row of a combine.
     pub(super) part_bytes: usize,
     /// Offsets of the replica numbers and of the weights in a routing header.
-    pub(super) copies_offset: usize,
+    pub(super) replicas_offset: usize,
     pub(super) weights_offset: usize,
     /// Bytes of a routing header.
-    pub(super) head_bytes: usize,
+    pub(super) header_bytes: usize,
     /// Most rows that a rank may receive; for padded layouts, most rows of an expert.
     pub(super) most_rows: usize,
     /// Number of rows that an operand for received rows must have.
@@ -49,7 +49,7 @@ impl ExpertForm {
     pub(super) fn new(config: &ExpertConfig, rank: usize, lists: &[Vec<usize>]) -> Result<Self> {
         let &ExpertConfig { experts, top_k, hidden, max_tokens, .. } = config;
         let world = lists.len();
-        let copies: usize = lists.iter().map(Vec::len).sum();
+        let replicas: usize = lists.iter().map(Vec::len).sum();
         let local = lists[rank].len();
         let most_local = lists.iter().map(Vec::len).max().unwrap_or(0);
         let groups = hidden.div_ceil(args::kCodeGroup as usize);
@@ -61,8 +61,9 @@ impl ExpertForm {
         };
         let scales_offset = payload_bytes.next_multiple_of(PACKET_BYTES);
         let pairs = max_tokens * top_k;
-        let copies_offset = (size_of::<args::ExpertHead>() + 4 * (copies + world)).next_multiple_of(PACKET_BYTES);
-        let weights_offset = (copies_offset + 2 * pairs).next_multiple_of(PACKET_BYTES);
+        let replicas_offset =
+            (size_of::<args::RoutingHeader>() + 4 * (replicas + world)).next_multiple_of(PACKET_BYTES);
+        let weights_offset = (replicas_offset + 2 * pairs).next_multiple_of(PACKET_BYTES);
         let (most_rows, capacity) = match config.layout {
             Layout::ByRank => {
                 let most = config.capacity.unwrap_or(world * max_tokens);
@@ -95,37 +96,37 @@ impl ExpertForm {
             top_k,
             hidden,
             max_tokens,
-            copies,
-            first_copy: lists[..rank].iter().map(Vec::len).sum(),
+            replicas,
+            first_replica: lists[..rank].iter().map(Vec::len).sum(),
             local,
             groups,
             payload_bytes,
             scales_offset,
             row_bytes: scales_offset + scale_bytes.next_multiple_of(PACKET_BYTES),
             part_bytes: (hidden * config.dtype.bytes()).next_multiple_of(PACKET_BYTES),
-            copies_offset,
+            replicas_offset,
             weights_offset,
-            head_bytes: (weights_offset + 4 * pairs).next_multiple_of(PACKET_BYTES),
+            header_bytes: (weights_offset + 4 * pairs).next_multiple_of(PACKET_BYTES),
             most_rows,
             capacity,
         })
     }
 
     /// Bytes of the routing headers of all ranks.
-    fn heads_bytes(&self) -> usize {
-        (self.world * self.head_bytes).next_multiple_of(ALIGN)
+    fn headers_bytes(&self) -> usize {
+        (self.world * self.header_bytes).next_multiple_of(ALIGN)
     }
 
     /// Offset of the routing headers of a slot in the shared region, after the start flags, verdicts and flags of barriers.
-    pub(super) fn heads_at(&self, slot: usize) -> usize {
-        let barrier = (args::kExpertGreetingBytes + args::kExpertVerdictBytes) as usize
-            + 4 * self.world * args::kMaxBlocks as usize;
-        barrier.next_multiple_of(ALIGN) + slot * self.heads_bytes()
+    pub(super) fn headers_at(&self, slot: usize) -> usize {
+        let barrier =
+            (args::kStartFlagBytes + args::kVerdictBytes) as usize + 4 * self.world * args::kMaxBlocks as usize;
+        barrier.next_multiple_of(ALIGN) + slot * self.headers_bytes()
     }
 
     /// Offset of the rows from all ranks, which is also the offset of the combine parts to all ranks.
     pub(super) fn rows_at(&self, slots: usize) -> usize {
-        self.heads_at(slots)
+        self.headers_at(slots)
     }
 
     /// Offset of the combine parts that a collective receives from all ranks.
@@ -166,24 +167,24 @@ impl ExpertForm {
 /// several, bits 0 to 15 contain the index of the expert's first choice; a choice contains number and rank in the same bits.
 pub(super) fn table(lists: &[Vec<usize>], rank: usize, experts: usize) -> Vec<u32> {
     let total = lists.iter().map(Vec::len).sum();
-    let mut copies = vec![Vec::new(); experts];
+    let mut replicas = vec![Vec::new(); experts];
     let mut number = 0;
     let mut words = vec![0];
     for (holder, list) in lists.iter().enumerate() {
         for expert in list {
-            copies[*expert].push((holder, number | (holder as u32) << 16));
+            replicas[*expert].push((holder, number | (holder as u32) << 16));
             number += 1;
         }
         words.push(number);
     }
     let mut choices = Vec::with_capacity(total);
-    for of_expert in &copies {
+    for of_expert in &replicas {
         let own = of_expert.iter().find(|(holder, _)| *holder == rank);
         words.push(match (own, &of_expert[..]) {
-            (Some((_, copy)), _) | (None, [(_, copy)]) => 1 << 20 | copy,
+            (Some((_, replica)), _) | (None, [(_, replica)]) => 1 << 20 | replica,
             (None, several) => {
                 let begin = choices.len() as u32;
-                choices.extend(several.iter().map(|(_, copy)| *copy));
+                choices.extend(several.iter().map(|(_, replica)| *replica));
                 (several.len() as u32) << 20 | begin
             }
         });

@@ -380,8 +380,8 @@ impl Inner {
         let mut lane = self.begin(underway.slot, queue)?;
         lane.order_call(queue)?;
         let into = sends.map(|(_, into)| into);
-        if !self.heads_travel() {
-            self.tell(underway, routing, queue)?;
+        if !self.headers_with_rows() {
+            self.send_headers(underway, routing, queue)?;
             self.count(underway, into, queue)?;
             self.place_rows(underway, into, queue)?;
         }

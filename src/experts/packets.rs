@@ -6,11 +6,11 @@ use super::Inner;
 use super::config::{ExpertConfig, Layout, Wire};
 use super::form::ExpertForm;
 use super::operands::{Combine, Received, Routing, TokenRows};
-use super::steps::{Underway, address, asking};
+use super::steps::{Underway, address, counts_of, routing_of, rows_of};
 use crate::collective::ExpertStep;
 use crate::device::DeviceKind;
 use crate::error::{Error, Operation, Result};
-use crate::group::Determinism;
+use crate::kernel::expert_block::ExpertBlock;
 use crate::kernel::{PACKET_BYTES, args};
 use crate::memory::DeviceBuffer;
 use crate::op::Held;
@@ -21,7 +21,7 @@ const TEAM: usize = 32;
 /// Alignment of all parts of a region.
 const ALIGN: usize = 256;
 /// Most expert replicas: a receiving block counts all of them in its shared memory.
-const MOST_COPIES: usize = 2048;
+const MOST_REPLICAS: usize = 2048;
 /// Most tokens of all ranks: every receiving block visits all of them.
 pub(super) const MOST_TOKENS: usize = 8192;
 /// Most rows that a receiving block takes at once.
@@ -34,7 +34,11 @@ const LEAST_BLOCKS: usize = 8;
 /// for each expert, whose blocks take longer. `LEAST_PACKETS`: the fewest packets for which a block is used.
 const SHARED_BLOCKS: [usize; 2] = [128, 64];
 const LEAST_PACKETS: usize = 128;
-/// Kernels that each have their own state.
+/// Kernels that each have their own state, by number.
+const SEND: usize = 0;
+const RECEIVE: usize = 1;
+const RETURN: usize = 2;
+const SUM: usize = 3;
 const KERNELS: usize = 4;
 
 /// The places of packets of experts in a region: a pure function of the settings, equal on every rank.
@@ -51,20 +55,20 @@ pub(super) struct PacketForm {
 /// Packets of one direction. Each buffer contains control packets, followed by rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PacketArea {
-    tellings_at: usize,
+    control_at: usize,
     /// Control packets from one rank to another.
-    telling_packets: usize,
+    control_packets: usize,
     rows_at: usize,
     rows_bytes: usize,
     buffer_bytes: usize,
 }
 
 impl PacketArea {
-    fn new(start: usize, world: usize, telling_packets: usize, row_packets: usize) -> Self {
-        let rows_at = start + (world * telling_packets * PACKET_BYTES).next_multiple_of(ALIGN);
+    fn new(start: usize, world: usize, control_packets: usize, row_packets: usize) -> Self {
+        let rows_at = start + (world * control_packets * PACKET_BYTES).next_multiple_of(ALIGN);
         let rows_bytes = (row_packets * PACKET_BYTES).next_multiple_of(ALIGN);
         let buffer_bytes = rows_at + rows_bytes - start;
-        Self { tellings_at: start, telling_packets, rows_at, rows_bytes, buffer_bytes }
+        Self { control_at: start, control_packets, rows_at, rows_bytes, buffer_bytes }
     }
 }
 
@@ -73,14 +77,14 @@ impl PacketForm {
     pub(super) fn new(config: &ExpertConfig, form: &ExpertForm, exact: bool) -> Self {
         let ExpertForm { world, max_tokens, top_k, .. } = *form;
         let (buffers, pairs) = (2 * config.in_flight, max_tokens * top_k);
-        let dispatch_at = form.heads_at(config.in_flight);
+        let dispatch_at = form.headers_at(config.in_flight);
         // A packet contains four replica numbers, or two weights. By source, a packet contains one pair.
         let pair_packets =
             if config.layout == Layout::BySource { pairs } else { pairs.div_ceil(4) + pairs.div_ceil(2) };
-        let head_packets = size_of::<args::ExpertHead>() / 8 + pair_packets;
+        let header_packets = size_of::<args::RoutingHeader>() / 8 + pair_packets;
         // Rows of arbitrary bytes use packets of which half is data.
         let per_row = form.row_bytes / if matches!(config.wire, Wire::Bytes(_)) { 8 } else { 16 };
-        let dispatch = PacketArea::new(dispatch_at, world, head_packets, world * max_tokens * per_row);
+        let dispatch = PacketArea::new(dispatch_at, world, header_packets, world * max_tokens * per_row);
         let parts = if exact { pairs } else { world * max_tokens };
         let combine_at = dispatch_at + buffers * dispatch.buffer_bytes;
         let combine = PacketArea::new(combine_at, world, 1, parts * (form.part_bytes / PACKET_BYTES));
@@ -96,7 +100,9 @@ impl PacketForm {
         };
         match form.world * form.max_tokens {
             tokens if tokens > MOST_TOKENS => refuse("the number of tokens of all ranks", tokens, MOST_TOKENS),
-            _ if form.copies > MOST_COPIES => refuse("the number of copies of experts", form.copies, MOST_COPIES),
+            _ if form.replicas > MOST_REPLICAS => {
+                refuse("the number of expert replicas", form.replicas, MOST_REPLICAS)
+            }
             _ => Ok(()),
         }
     }
@@ -124,44 +130,47 @@ impl PacketStates {
         Ok(Self(states))
     }
 
-    /// The state of a kernel.
-    fn of(&self, kernel: u32) -> *mut args::BlockState {
-        let number = (kernel - args::kExpertSend) as usize;
-        self.0.as_raw().cast::<args::BlockState>().wrapping_add(number * args::kMaxBlocks as usize)
+    /// The states of blocks of a kernel.
+    fn of(&self, kernel: usize) -> *mut args::BlockState {
+        self.0.as_raw().cast::<args::BlockState>().wrapping_add(kernel * args::kMaxBlocks as usize)
     }
 }
 
 impl Inner {
-    /// The arguments of a kernel of packets.
-    fn packet_args(&self, kernel: u32, underway: Underway, operation: Operation) -> Result<args::ExpertArgs> {
+    /// The packets of an operation, and the states of blocks of a kernel.
+    fn packet_args(
+        &self,
+        kernel: usize,
+        operation: Operation,
+    ) -> Result<(args::ExpertPacketArea, *mut args::BlockState)> {
         let (form, states) = self.packets("an exchange of packets")?;
         let area = if operation == Operation::Dispatch { form.dispatch } else { form.combine };
-        Ok(args::ExpertArgs {
-            task: kernel,
-            calls: states.of(kernel),
-            travelling_offset: area.rows_at as u64,
-            tellings_offset: area.tellings_at as u64,
+        let packets = args::ExpertPacketArea {
             buffer_bytes: area.buffer_bytes as u64,
+            control_offset: area.control_at as u64,
+            data_offset: area.rows_at as u64,
             buffers: form.buffers as u32,
-            telling_packets: area.telling_packets as u32,
-            ..self.args(underway, operation)
-        })
+            control_packets: area.control_packets as u32,
+            ..args::ExpertPacketArea::NONE
+        };
+        Ok((packets, states.of(kernel)))
     }
 
     /// A kernel of packets, and the size of its work.
-    fn packed(&self, args: args::ExpertArgs, work: [usize; 2]) -> ExpertStep {
-        ExpertStep { args, work, most_blocks: self.config.blocks }
+    fn packed(&self, block: ExpertBlock, work: [usize; 2]) -> ExpertStep {
+        ExpertStep { block, work, most_blocks: self.config.blocks }
     }
 
-    /// A kernel that works on parts of `tokens` tokens. If there are fewer tokens than blocks, several blocks share a token.
-    pub(super) fn shared(&self, args: args::ExpertArgs, tokens: usize) -> ExpertStep {
+    /// For a kernel that works on parts of `tokens` tokens: the number of blocks that share a token, and the size of the work. If
+    /// there are fewer tokens than blocks, several blocks share a token.
+    pub(super) fn shared(&self, tokens: usize) -> (u32, [usize; 2]) {
         let packets = self.form.part_bytes / PACKET_BYTES;
         let blocks = SHARED_BLOCKS[usize::from(!self.config.layout.is_by_token())];
-        let parts = (blocks / tokens).clamp(1, packets.div_ceil(LEAST_PACKETS));
+        let sharers = (blocks / tokens).clamp(1, packets.div_ceil(LEAST_PACKETS));
         // All threads of a block have the same number of packets.
-        let packets = packets.div_ceil(parts);
+        let packets = packets.div_ceil(sharers);
         let items = packets.div_ceil(packets.div_ceil(args::kMostAheadThreads as usize));
-        self.packed(args::ExpertArgs { parts: parts as u16, ..args }, [tokens * parts, items])
+        (sharers as u32, [tokens * sharers, items])
     }
 
     /// The kernel that sends routing headers and rows.
@@ -171,16 +180,18 @@ impl Inner {
         routing: &Routing<'_>,
         sent: TokenRows<'_>,
     ) -> Result<ExpertStep> {
-        let send = args::ExpertArgs {
-            rows: address::<c_void>(Some(sent.rows)).cast_const(),
-            row_scales: address::<f32>(sent.scales).cast_const(),
-            ..asking(self.packet_args(args::kExpertSend, underway, Operation::Dispatch)?, Some(routing))
+        let (packets, calls) = self.packet_args(SEND, Operation::Dispatch)?;
+        let send = args::SendArgs {
+            base: self.row_args(underway, calls),
+            rows: rows_of(sent),
+            routing: routing_of(routing),
+            packets,
         };
         // A block sends a run of header pairs, one pair for each thread. By source, the blocks of tokens send the pairs.
         let items = self.form.row_bytes / PACKET_BYTES;
         let pairs = if self.config.layout == Layout::BySource { 0 } else { underway.tokens * self.form.top_k };
         let runs = pairs.div_ceil(items.next_multiple_of(TEAM)).max(1);
-        Ok(self.packed(send, [underway.tokens + runs, items]))
+        Ok(self.packed(ExpertBlock::Send(send), [underway.tokens + runs, items]))
     }
 
     /// The kernel that receives rows, and discards them if `into` is `None`. `follows`: whether the kernel is launched
@@ -197,29 +208,21 @@ impl Inner {
         let by_source = self.config.layout == Layout::BySource;
         let most_at_once = if by_source { 1 } else { MOST_ROWS_AT_ONCE };
         let at_once = expected.div_ceil(args::kMaxBlocks as usize / 2).min(most_at_once);
-        let receive = args::ExpertArgs {
-            output: address(into.map(|into| &into.rows)),
-            into: self.outputs(into),
-            rows_at_once: at_once as u16,
+        let (packets, calls) = self.packet_args(RECEIVE, Operation::Dispatch)?;
+        let receive = args::ReceiveArgs {
+            base: self.row_args(underway, calls),
+            rows_at_once: at_once as u32,
             follows: follows.into(),
-            holds: (form.held_words() <= MOST_HELD_WORDS).into(),
-            ..self.packet_args(args::kExpertReceive, underway, Operation::Dispatch)?
+            holds_replicas: (form.held_words() <= MOST_HELD_WORDS).into(),
+            reserved: 0,
+            packets,
+            counts: counts_of(into),
+            into: self.outputs(into),
         };
         // Control packets get their own warps: in a warp with rows they would wait for packets of rows, one after the other.
-        let told = at_once * form.top_k + if by_source { form.world } else { 0 };
-        let items = (form.row_bytes / PACKET_BYTES * at_once).next_multiple_of(TEAM) + told;
-        Ok(self.packed(receive, [expected.div_ceil(at_once), items]))
-    }
-
-    /// The arguments that both kernels of a combine share.
-    fn combine_args(&self, kernel: u32, underway: Underway, unweighted: bool) -> Result<args::ExpertArgs> {
-        let by_token = self.config.layout.is_by_token();
-        Ok(args::ExpertArgs {
-            row_bytes: self.form.part_bytes as u64,
-            weighs: (!unweighted && !by_token).into(),
-            exact: (self.determinism == Determinism::Exact && !by_token).into(),
-            ..self.packet_args(kernel, underway, Operation::Combine)?
-        })
+        let control = at_once * form.top_k + if by_source { form.world } else { 0 };
+        let items = (form.row_bytes / PACKET_BYTES * at_once).next_multiple_of(TEAM) + control;
+        Ok(self.packed(ExpertBlock::Receive(receive), [expected.div_ceil(at_once), items]))
     }
 
     /// The kernel that sends this rank's results back. `whole`: whether the sums follow in the same call, so that rows of this
@@ -231,14 +234,18 @@ impl Inner {
         unweighted: bool,
         whole: bool,
     ) -> Result<ExpertStep> {
-        let stays = whole && self.config.layout.is_by_token();
-        let back = args::ExpertArgs {
-            rows: address::<c_void>(Some(results)).cast_const(),
-            holds: stays.into(),
-            ..self.combine_args(args::kExpertReturn, underway, unweighted)?
+        let own_stays = whole && self.config.layout.is_by_token();
+        let ranks = self.form.world - usize::from(own_stays);
+        let (sharers, work) = self.shared((underway.tokens * ranks).max(LEAST_BLOCKS));
+        let (packets, calls) = self.packet_args(RETURN, Operation::Combine)?;
+        let base = args::PartArgs {
+            results: address::<c_void>(Some(results)).cast_const(),
+            sharers,
+            task: args::kCombineSend,
+            ..self.part_args(underway, calls, unweighted)
         };
-        let ranks = self.form.world - usize::from(stays);
-        Ok(self.shared(back, (underway.tokens * ranks).max(LEAST_BLOCKS)))
+        let back = args::CombinePacketArgs { base, own_stays: own_stays.into(), follows: 0, packets };
+        Ok(self.packed(ExpertBlock::CombinePackets(back), work))
     }
 
     /// The kernel that sums the results of this rank's tokens. Without `output`, the sums go to scratch memory. `results`: this
@@ -251,14 +258,18 @@ impl Inner {
         results: Option<&Held>,
     ) -> Result<ExpertStep> {
         let follows = results.is_some();
-        let stays = results.filter(|_| self.config.layout.is_by_token());
-        let sum = args::ExpertArgs {
-            rows: address::<c_void>(stays).cast_const(),
+        let own_stays = follows && self.config.layout.is_by_token();
+        let (sharers, work) = self.shared(underway.tokens.max(1));
+        let (packets, calls) = self.packet_args(SUM, Operation::Combine)?;
+        let base = args::PartArgs {
+            results: address::<c_void>(results).cast_const(),
             output: output.map_or(self.sums.as_raw().cast(), |output| address(Some(output))),
             add: address::<c_void>(options.add.as_ref()).cast_const(),
-            follows: follows.into(),
-            ..self.combine_args(args::kExpertSum, underway, options.unweighted)?
+            sharers,
+            task: args::kCombineReceive,
+            ..self.part_args(underway, calls, options.unweighted)
         };
-        Ok(self.shared(sum, underway.tokens.max(1)))
+        let sum = args::CombinePacketArgs { base, own_stays: own_stays.into(), follows: follows.into(), packets };
+        Ok(self.packed(ExpertBlock::CombinePackets(sum), work))
     }
 }

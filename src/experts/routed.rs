@@ -197,7 +197,7 @@ impl Routed<'_> {
         }
         let mut lane = inner.begin(self.slot.underway.slot, queue)?;
         lane.order_call(queue)?;
-        inner.give_and_take(self.slot.underway, results, output, options, queue)
+        inner.combine_by_steps(self.slot.underway, results, output, options, queue)
     }
 
     /// Enqueues the sending kernel of a combine. Returns the number of the call.
@@ -254,7 +254,7 @@ impl Routed<'_> {
         }
         let mut lane = inner.begin(self.slot.underway.slot, queue)?;
         lane.order_call(queue)?;
-        if !inner.heads_travel() {
+        if !inner.headers_with_rows() {
             inner.count(self.slot.underway, Some(into), queue)?;
         }
         if into.index.is_some() {

@@ -10,6 +10,7 @@ use super::operands::{Combine, Received, Routing, ScaleOrder, TokenRows};
 use crate::collective::{ExpertStage, ExpertStep, expert_form};
 use crate::error::{Operation, Result};
 use crate::group::{Announced, Determinism};
+use crate::kernel::expert_block::ExpertBlock;
 use crate::kernel::{PACKET_BYTES, args};
 use crate::memory::WithView;
 use crate::op::{ALL_GATHER, ALL_TO_ALL, BROADCAST, Call, Held, Numbers};
@@ -18,12 +19,12 @@ use crate::types::Dtype;
 
 /// Threads of a block that writes header pairs, of a block that visits pairs by source, and of a block that writes the metadata
 /// of rows.
-const HEAD_THREADS: usize = 256;
+const HEADER_THREADS: usize = 256;
 const TALLY_THREADS: usize = 1024;
-const BESIDE_THREADS: usize = 512;
+const METADATA_THREADS: usize = 512;
 
 /// Pairs that a block writes into the metadata of peers' rows: eight for each of 32 threads.
-const BESIDE_PAIRS: usize = 256;
+const METADATA_PAIRS: usize = 256;
 
 /// An in-flight dispatch: its slot, and its number of tokens.
 #[derive(Clone, Copy)]
@@ -37,23 +38,74 @@ pub(super) fn address<T>(held: Option<&Held>) -> *mut T {
     held.map_or(std::ptr::null_mut(), |held| held.view().address.cast())
 }
 
-/// Adds the caller's routing to the arguments of a step.
-pub(super) fn asking(step: args::ExpertArgs, routing: Option<&Routing<'_>>) -> args::ExpertArgs {
-    let Some(routing) = routing else { return step };
-    args::ExpertArgs {
+/// The caller's routing as kernel arguments.
+pub(super) fn routing_of(routing: &Routing<'_>) -> args::ExpertRouting {
+    args::ExpertRouting {
         ids: address::<c_void>(Some(&routing.ids)).cast_const(),
-        id_bytes: routing.ids.dtype.bytes() as u32,
         weights: address::<f32>(routing.weights.as_ref()).cast_const(),
         token_count: address::<u32>(routing.tokens.as_ref()).cast_const(),
-        ..step
+        id_bytes: routing.ids.dtype.bytes() as u32,
+        reserved: 0,
+    }
+}
+
+/// The caller's rows and scales as kernel arguments.
+pub(super) fn rows_of(sent: TokenRows<'_>) -> args::ExpertRows {
+    args::ExpertRows {
+        values: address::<c_void>(Some(sent.rows)).cast_const(),
+        scales: address::<f32>(sent.scales).cast_const(),
+    }
+}
+
+/// The requested counts of received rows.
+pub(super) fn counts_of(into: Option<&Received<'_>>) -> args::ExpertCounts {
+    args::ExpertCounts {
+        rows: address(into.and_then(|into| into.counts.as_ref())),
+        offsets: address(into.and_then(|into| into.offsets.as_ref())),
     }
 }
 
 impl Inner {
-    /// The arguments that all steps of a call share.
-    pub(super) fn args(&self, underway: Underway, operation: Operation) -> args::ExpertArgs {
+    /// The arguments of all kernels. `calls`: the states of blocks, which kernels that run on this rank only do not use. The
+    /// communicator sets the wait and the regions of ranks at the launch.
+    fn args(&self, underway: Underway, calls: *mut args::BlockState) -> args::ExpertArgs {
         let Self { form, config, region, .. } = self;
         let slot = &self.memory[underway.slot];
+        let (layout, align) = match config.layout {
+            Layout::ByRank => (args::kRowsByRank, 1),
+            Layout::ByExpert { align } => (args::kRowsByExpert, align as u32),
+            Layout::Padded { .. } => (args::kRowsPadded, 1),
+            Layout::BySource => (args::kRowsBySource, 1),
+        };
+        args::ExpertArgs {
+            wait: args::Wait::NONE,
+            calls,
+            rank: form.rank as u32,
+            world: form.world as u32,
+            tokens: underway.tokens as u32,
+            top_k: form.top_k as u32,
+            max_tokens: form.max_tokens as u32,
+            align,
+            hidden: form.hidden as u32,
+            first_replica: form.first_replica as u32,
+            layout,
+            local: form.local as u32,
+            experts: form.experts as u32,
+            replicas: form.replicas as u32,
+            table: self.table.as_raw().cast_const(),
+            headers: region.at(form.headers_at(underway.slot)),
+            state: slot.state.as_raw(),
+            places: slot.places.as_raw(),
+            header_bytes: form.header_bytes as u64,
+            replicas_offset: form.replicas_offset as u64,
+            weights_offset: form.weights_offset as u64,
+            capacity: form.most_rows as u64,
+        }
+    }
+
+    /// The arguments of kernels that move the rows of a dispatch. `calls`: as for `args`.
+    pub(super) fn row_args(&self, underway: Underway, calls: *mut args::BlockState) -> args::RowArgs {
+        let Self { form, config, .. } = self;
         let (wire, scales) = match config.wire {
             Wire::Same => (args::kWireSame, args::kCodeScalesF32),
             Wire::Bytes(_) => (args::kWireBytes, args::kCodeScalesF32),
@@ -62,77 +114,44 @@ impl Inner {
             Wire::F8(Scales::E8M0) => (args::kWireF8, args::kCodeScalesE8M0),
             Wire::GivenF8 => (args::kWireGivenF8, args::kCodeScalesF32),
         };
-        let (layout, align) = match config.layout {
-            Layout::ByRank => (args::kRowsByRank, 1),
-            Layout::ByExpert { align } => (args::kRowsByExpert, align as u32),
-            Layout::Padded { .. } => (args::kRowsPadded, 1),
-            Layout::BySource => (args::kRowsBySource, 1),
-        };
-        args::ExpertArgs {
-            // The communicator fills in its own at the launch.
-            wait: args::Wait { progress: std::ptr::null_mut(), status: std::ptr::null_mut(), timeout_ns: 0 },
-            table: self.table.as_raw().cast_const(),
-            heads: region.at(form.heads_at(underway.slot)),
-            state: slot.state.as_raw(),
-            places: slot.places.as_raw(),
-            token_count: std::ptr::null(),
-            ids: std::ptr::null(),
-            weights: std::ptr::null(),
-            rows: std::ptr::null(),
-            row_scales: std::ptr::null(),
-            travelling: region.at(form.rows_at(config.in_flight)),
-            output: std::ptr::null_mut(),
-            add: std::ptr::null(),
-            sums: self.sums.as_raw(),
-            head_bytes: form.head_bytes as u64,
-            copies_offset: form.copies_offset as u64,
-            weights_offset: form.weights_offset as u64,
+        args::RowArgs {
+            base: self.args(underway, calls),
             row_bytes: form.row_bytes as u64,
             scales_offset: form.scales_offset as u64,
-            capacity: form.most_rows as u64,
-            task: args::kExpertHead,
-            rank: form.rank as u32,
-            world: form.world as u32,
-            op: operation.number(),
-            dtype: config.dtype as u32,
+            payload_bytes: form.payload_bytes as u32,
             wire,
             scales,
-            payload_bytes: form.payload_bytes as u32,
-            layout,
-            align,
-            experts: form.experts as u32,
-            copies: form.copies as u32,
-            first_copy: form.first_copy as u32,
-            local: form.local as u32,
-            top_k: form.top_k as u32,
-            hidden: form.hidden as u32,
-            tokens: underway.tokens as u32,
-            max_tokens: form.max_tokens as u32,
-            id_bytes: 4,
-            weighs: 0,
-            exact: 0,
-            step: 0,
-            into: self.outputs(None),
-            calls: self.barrier.as_raw().cast(),
-            barrier_offset: 0,
-            travelling_offset: form.rows_at(config.in_flight) as u64,
-            tellings_offset: 0,
-            buffer_bytes: 0,
-            buffers: 1,
-            telling_packets: 1,
-            rows_at_once: 1,
-            parts: 1,
-            follows: 0,
-            holds: 0,
-            placed_offset: args::kStaged,
-            placed_scales: args::kStaged,
-            placed_ids: args::kStaged,
-            placed_weights: args::kStaged,
-            regions: [std::ptr::null_mut(); args::kMaxWorld as usize],
+            dtype: config.dtype as u32,
         }
     }
 
-    /// The outputs for the metadata of received rows.
+    /// The arguments of kernels of a combine, without operands. `calls`: as for `args`.
+    pub(super) fn part_args(
+        &self,
+        underway: Underway,
+        calls: *mut args::BlockState,
+        unweighted: bool,
+    ) -> args::PartArgs {
+        // With one row for each token, a row is the caller's sum over experts, so weights and the order of experts do not apply.
+        let by_token = self.config.layout.is_by_token();
+        args::PartArgs {
+            base: self.args(underway, calls),
+            sums: self.sums.as_raw(),
+            part_bytes: self.form.part_bytes as u64,
+            weighs: (!unweighted && !by_token).into(),
+            exact: (self.determinism == Determinism::Exact && !by_token).into(),
+            sharers: 1,
+            dtype: self.config.dtype as u32,
+            ..args::PartArgs::NONE
+        }
+    }
+
+    /// The states of blocks of kernels between barriers.
+    fn barrier_calls(&self) -> *mut args::BlockState {
+        self.barrier.as_raw().cast()
+    }
+
+    /// The outputs for received rows and their metadata.
     pub(super) fn outputs(&self, into: Option<&Received<'_>>) -> args::ExpertOutputs {
         let scales = into.and_then(|into| into.scales.as_ref());
         let (held, order) = (scales.map(|(held, _)| held), scales.map(|(_, order)| *order));
@@ -141,9 +160,8 @@ impl Inner {
             _ => held.map_or(0, |held| held.elems / self.form.groups),
         };
         args::ExpertOutputs {
+            rows: address(into.map(|into| &into.rows)),
             scales: address(held),
-            counts: address(into.and_then(|into| into.counts.as_ref())),
-            offsets: address(into.and_then(|into| into.offsets.as_ref())),
             ids: address(into.and_then(|into| into.ids.as_ref())),
             weights: address(into.and_then(|into| into.weights.as_ref())),
             sources: address(into.and_then(|into| into.sources.as_ref())),
@@ -155,8 +173,8 @@ impl Inner {
     }
 
     /// Enqueues a kernel that runs on this rank only.
-    fn step(&self, args: &args::ExpertArgs, units: usize, items: usize, queue: Target<'_>) -> Result<()> {
-        let step = ExpertStep { args: *args, work: [units, items], most_blocks: self.config.blocks };
+    fn step(&self, block: ExpertBlock, work: [usize; 2], queue: Target<'_>) -> Result<()> {
+        let step = ExpertStep { block, work, most_blocks: self.config.blocks };
         // SAFETY: region, slots, table and sums live as long as `self`, which outlives the device's work: dropping device
         // memory waits for the device, and graphs keep `self` (liveness, bounds). The lane orders their use (exclusion).
         // Operands have the sizes that the check of the call found, and are freed after the device's work, or are the
@@ -189,8 +207,8 @@ impl Inner {
 
     /// Bytes from the region of a rank to the metadata of directly written rows by source: scales, expert ids and weights.
     /// `kStaged` for metadata that the caller does not request; `None` if peers cannot write all requested metadata.
-    fn placed_beside(&self, into: &Received<'_>) -> Option<[u64; 3]> {
-        if !self.heads_travel() || into.sources.is_some() {
+    fn placed_metadata(&self, into: &Received<'_>) -> Option<[u64; 3]> {
+        if !self.headers_with_rows() || into.sources.is_some() {
             return None;
         }
         let of = |operand: Option<&Held>| operand.map_or(Some(args::kStaged), |held| self.offset(held));
@@ -201,17 +219,18 @@ impl Inner {
         Some([of(scales)?, of(into.ids.as_ref())?, of(into.weights.as_ref())?])
     }
 
-    /// Enqueues a kernel between barriers.
+    /// Enqueues a kernel between barriers. `row_bytes`: bytes of a row or part that a rank sends.
     fn meet(
         &self,
         operation: Operation,
         underway: Underway,
-        args: args::ExpertArgs,
+        block: ExpertBlock,
+        row_bytes: usize,
         work: [usize; 2],
         queue: Target<'_>,
     ) -> Result<()> {
-        let step = ExpertStep { args, work, most_blocks: self.config.blocks };
-        let bytes = self.form.max_tokens * args.row_bytes as usize;
+        let step = ExpertStep { block, work, most_blocks: self.config.blocks };
+        let bytes = self.form.max_tokens * row_bytes;
         self.exchange(ExpertStage::New { operation, bytes, slot: underway.slot }, &[step], queue).map(drop)
     }
 
@@ -232,26 +251,29 @@ impl Inner {
 
     /// Whether routing headers are sent together with rows: by direct access by source, because no place depends on the tokens
     /// of other ranks.
-    pub(super) fn heads_travel(&self) -> bool {
+    pub(super) fn headers_with_rows(&self) -> bool {
         self.method == Method::Direct && self.config.layout == Layout::BySource
     }
 
     /// Sends the routing headers of this rank's tokens to all ranks.
-    pub(super) fn tell(&self, underway: Underway, routing: &Routing<'_>, queue: Target<'_>) -> Result<()> {
+    pub(super) fn send_headers(&self, underway: Underway, routing: &Routing<'_>, queue: Target<'_>) -> Result<()> {
         let form = &self.form;
-        let args = asking(
-            args::ExpertArgs { task: args::kExpertHead, ..self.args(underway, Operation::Dispatch) },
-            Some(routing),
-        );
         let pairs = underway.tokens * form.top_k;
-        self.step(&args, pairs.div_ceil(HEAD_THREADS).max(1), HEAD_THREADS, queue)?;
-        let tally = args::ExpertArgs { task: args::kExpertTally, ..args };
-        let work = match self.config.layout {
+        let tally = match self.config.layout {
             Layout::BySource => [1, TALLY_THREADS],
-            _ => [form.copies + form.world + 1, pairs.div_ceil(8)],
+            _ => [form.replicas + form.world + 1, pairs.div_ceil(8)],
         };
-        self.step(&tally, work[0], work[1], queue)?;
-        self.share(form.heads_at(underway.slot), form.head_bytes, queue)
+        let header = [pairs.div_ceil(HEADER_THREADS).max(1), HEADER_THREADS];
+        for (task, work) in [(args::kRouteHeader, header), (args::kRouteTally, tally)] {
+            let route = args::RouteArgs {
+                base: self.args(underway, std::ptr::null_mut()),
+                routing: routing_of(routing),
+                task,
+                ..args::RouteArgs::NONE
+            };
+            self.step(ExpertBlock::Route(route), work, queue)?;
+        }
+        self.share(form.headers_at(underway.slot), form.header_bytes, queue)
     }
 
     /// Sends the rows of this rank's tokens, and puts received rows into their places, which are already computed. `routing`: for
@@ -264,52 +286,59 @@ impl Inner {
         into: &Received<'_>,
         queue: Target<'_>,
     ) -> Result<()> {
-        let (form, common) = (&self.form, self.args(underway, Operation::Dispatch));
-        let placed_offset = self.placed(&into.rows, form.payload_bytes.is_multiple_of(PACKET_BYTES));
-        let beside = self.placed_beside(into).filter(|_| placed_offset != args::kStaged);
-        let [placed_scales, placed_ids, placed_weights] = beside.unwrap_or([args::kStaged; 3]);
-        let send = args::ExpertArgs {
-            task: if self.method == Method::Direct { args::kExpertPush } else { args::kExpertRows },
-            rows: address::<c_void>(Some(sent.rows)).cast_const(),
-            row_scales: address::<f32>(sent.scales).cast_const(),
-            placed_offset,
-            placed_scales,
-            placed_ids,
-            placed_weights,
-            follows: (self.heads_travel() && routing.is_none()).into(),
-            ..asking(common, routing.filter(|_| self.heads_travel()))
-        };
+        let form = &self.form;
+        let placed_rows = self.placed(&into.rows, form.payload_bytes.is_multiple_of(PACKET_BYTES));
+        let metadata = self.placed_metadata(into).filter(|_| placed_rows != args::kStaged);
         let row_packets = form.payload_bytes.div_ceil(PACKET_BYTES);
+        let moving = args::MoveArgs {
+            base: self.row_args(underway, std::ptr::null_mut()),
+            staged: self.region.at(form.rows_at(self.config.in_flight)),
+            ..args::MoveArgs::NONE
+        };
         if self.method == Method::Direct {
+            let [scales, ids, weights] = metadata.unwrap_or([args::kStaged; 3]);
+            let push = args::PushArgs {
+                base: self.row_args(underway, self.barrier_calls()),
+                rows: rows_of(sent),
+                routing: routing.map_or(args::ExpertRouting::NONE, routing_of),
+                staged_offset: form.rows_at(self.config.in_flight) as u64,
+                placed: args::PlacedRows { rows: placed_rows, scales, ids, weights },
+                again: (self.headers_with_rows() && routing.is_none()).into(),
+                ..args::PushArgs::NONE
+            };
             // Expert ids are also written for padding tokens.
-            let pairs = if beside.is_some() { form.max_tokens * form.top_k } else { 0 };
-            let units = underway.tokens.max(pairs.div_ceil(BESIDE_PAIRS));
-            self.meet(Operation::Dispatch, underway, send, [units, form.row_bytes / PACKET_BYTES], queue)?;
+            let pairs = if metadata.is_some() { form.max_tokens * form.top_k } else { 0 };
+            let units = underway.tokens.max(pairs.div_ceil(METADATA_PAIRS));
+            let work = [units, form.row_bytes / PACKET_BYTES];
+            self.meet(Operation::Dispatch, underway, ExpertBlock::Push(push), form.row_bytes, work, queue)?;
         } else {
-            self.step(&send, underway.tokens, row_packets, queue)?;
+            let stage = args::MoveArgs { rows: rows_of(sent), task: args::kMoveStage, ..moving };
+            self.step(ExpertBlock::Move(stage), [underway.tokens, row_packets], queue)?;
             self.share(form.rows_at(self.config.in_flight), form.max_tokens * form.row_bytes, queue)?;
         }
-        if beside.is_some() {
+        if metadata.is_some() {
             return Ok(());
         }
-        let (rows, into_rows) = (form.world * form.max_tokens, address(Some(&into.rows)));
-        let copy = args::ExpertArgs { output: into_rows, into: self.outputs(Some(into)), ..common };
-        if placed_offset == args::kStaged {
-            return self.step(&args::ExpertArgs { task: args::kExpertCopy, ..copy }, rows, row_packets, queue);
-        }
-        let at_once = (BESIDE_THREADS / form.groups.max(form.top_k)).max(1);
-        let beside = args::ExpertArgs { task: args::kExpertBeside, ..copy };
-        self.step(&beside, rows.div_ceil(at_once), BESIDE_THREADS, queue)
+        let rows = form.world * form.max_tokens;
+        let (task, work) = if placed_rows == args::kStaged {
+            (args::kMoveCopy, [rows, row_packets])
+        } else {
+            let at_once = (METADATA_THREADS / form.groups.max(form.top_k)).max(1);
+            (args::kMoveMetadata, [rows.div_ceil(at_once), METADATA_THREADS])
+        };
+        let arrived = args::MoveArgs { into: self.outputs(Some(into)), task, ..moving };
+        self.step(ExpertBlock::Move(arrived), work, queue)
     }
 
     /// Counts the rows that this rank receives, into the slot and into the requested outputs.
     pub(super) fn count(&self, underway: Underway, into: Option<&Received<'_>>, queue: Target<'_>) -> Result<()> {
-        let args = args::ExpertArgs {
-            task: args::kExpertCount,
-            into: self.outputs(into),
-            ..self.args(underway, Operation::Dispatch)
+        let route = args::RouteArgs {
+            base: self.args(underway, std::ptr::null_mut()),
+            counts: counts_of(into),
+            task: args::kRouteCount,
+            ..args::RouteArgs::NONE
         };
-        self.step(&args, 1, self.form.copies, queue)
+        self.step(ExpertBlock::Route(route), [1, self.form.replicas], queue)
     }
 
     /// Computes the place of every row that this rank receives, and of every row that it sends. By rank, places of pairs only if
@@ -319,15 +348,19 @@ impl Inner {
             return Ok(());
         }
         let form = &self.form;
-        let into = self.outputs(into);
-        let pairs = !self.config.layout.is_by_token() || !into.index.is_null();
-        let args = args::ExpertArgs { task: args::kExpertPlace, into, ..self.args(underway, Operation::Dispatch) };
+        let pairs = !self.config.layout.is_by_token() || into.is_some_and(|into| into.index.is_some());
+        let route = args::RouteArgs {
+            base: self.args(underway, std::ptr::null_mut()),
+            task: args::kRoutePlace,
+            pair_places: pairs.into(),
+            ..args::RouteArgs::NONE
+        };
         let units = if pairs { form.local + 2 } else { 2 } * form.world;
-        self.step(&args, units, (form.max_tokens * form.top_k).div_ceil(8), queue)
+        self.step(ExpertBlock::Route(route), [units, (form.max_tokens * form.top_k).div_ceil(8)], queue)
     }
 
     /// Sends this rank's results back, and sums the results of this rank's tokens.
-    pub(super) fn give_and_take(
+    pub(super) fn combine_by_steps(
         &self,
         underway: Underway,
         results: &Held,
@@ -336,49 +369,47 @@ impl Inner {
         queue: Target<'_>,
     ) -> Result<()> {
         let (form, slots) = (&self.form, self.config.in_flight);
-        // With one row for each token, a row is the caller's sum over experts, so weights and the order of experts do not apply.
-        let by_token = self.config.layout.is_by_token();
-        let exact = self.determinism == Determinism::Exact && !by_token;
         let items = form.part_bytes / PACKET_BYTES;
-        let common = args::ExpertArgs {
-            row_bytes: form.part_bytes as u64,
-            weighs: (!options.unweighted && !by_token).into(),
-            exact: exact.into(),
-            ..self.args(underway, Operation::Combine)
-        };
-        let sums = args::ExpertArgs {
+        let parts = args::PartArgs {
+            results: address::<c_void>(Some(results)).cast_const(),
             output: address(Some(output)),
             add: address::<c_void>(options.add.as_ref()).cast_const(),
-            ..common
+            ..self.part_args(underway, self.barrier_calls(), options.unweighted)
         };
-        let placed_offset = self.placed(results, form.part_bytes == form.hidden * self.config.dtype.bytes());
-        if placed_offset != args::kStaged {
-            let pull = self
-                .shared(args::ExpertArgs { task: args::kExpertPull, placed_offset, ..sums }, underway.tokens.max(1));
-            return self.meet(Operation::Combine, underway, pull.args, pull.work, queue);
+        let results_offset = self.placed(results, form.part_bytes == form.hidden * self.config.dtype.bytes());
+        if results_offset != args::kStaged {
+            let (sharers, work) = self.shared(underway.tokens.max(1));
+            let base = args::PartArgs { sharers, task: args::kCombineReceive, ..parts };
+            let pull = args::CombineDirectArgs { base, results_offset, ..args::CombineDirectArgs::NONE };
+            let block = ExpertBlock::CombineDirect(pull);
+            return self.meet(Operation::Combine, underway, block, form.part_bytes, work, queue);
         }
         let (region, bytes) = (self.region.bytes(), form.world * form.max_tokens * form.part_bytes);
         let region = region.view();
         let part = |start: usize| region.part(start..start + bytes, Dtype::U8);
         let out = part(form.rows_at(slots))?;
-        for step in 0..if exact { form.top_k as u32 } else { 1 } {
-            let rows = address::<c_void>(Some(results)).cast_const();
-            let give = args::ExpertArgs { rows, travelling: out.address, step, ..common };
-            let come = if self.method == Method::Direct {
-                let deliver = args::ExpertArgs { task: args::kExpertDeliver, ..give };
-                self.meet(Operation::Combine, underway, deliver, [form.world * form.max_tokens, items], queue)?;
+        for step in 0..if parts.exact != 0 { form.top_k as u32 } else { 1 } {
+            let send = args::PartArgs { step, task: args::kCombineSend, ..parts };
+            let work = [form.world * form.max_tokens, items];
+            let received = if self.method == Method::Direct {
+                let (base, parts_offset) = (send, form.rows_at(slots) as u64);
+                let results_offset = args::kStaged;
+                let direct = args::CombineDirectArgs { base, parts_offset, results_offset, ..args::CombineDirectArgs::NONE };
+                let block = ExpertBlock::CombineDirect(direct);
+                self.meet(Operation::Combine, underway, block, form.part_bytes, work, queue)?;
                 out.address
             } else {
-                let give = args::ExpertArgs { task: args::kExpertGive, ..give };
-                self.step(&give, form.world * form.max_tokens, items, queue)?;
+                let send = args::CombineArgs { base: send, sent: out.address, ..args::CombineArgs::NONE };
+                self.step(ExpertBlock::Combine(send), work, queue)?;
                 let into = part(form.parts_at(slots))?;
-                let alike = Numbers::Alike(expert_form(underway.slot, Some(&common)));
+                let alike = Numbers::Alike(expert_form(underway.slot, Some(&parts)));
                 let call = Call::new(&ALL_TO_ALL, Dtype::U8).input(out.clone()).output(into.clone());
                 self.over.run(&call.numbers(alike), queue)?;
                 into.address
             };
-            let take = args::ExpertArgs { task: args::kExpertTake, travelling: come, step, ..sums };
-            self.step(&take, underway.tokens, items, queue)?;
+            let base = args::PartArgs { step, task: args::kCombineReceive, ..parts };
+            let receive = args::CombineArgs { base, received, ..args::CombineArgs::NONE };
+            self.step(ExpertBlock::Combine(receive), [underway.tokens, items], queue)?;
         }
         Ok(())
     }

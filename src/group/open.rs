@@ -26,7 +26,7 @@ use crate::variables::{Process, flag, optional, report_consequence};
 
 /// The version of the data that ranks write into each other's memory. Raised by every change that makes ranks of the
 /// older and the newer build incompatible; `tests/source/bindings.rs` pins the sources that decide this.
-pub(super) const PROTOCOL: u32 = 27;
+pub(super) const PROTOCOL: u32 = 28;
 
 /// The variable that turns [`Config::check_calls`] on.
 pub(super) const CHECK_CALLS: &str = "SYMMETRA_CHECK_CALLS";

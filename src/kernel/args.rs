@@ -163,23 +163,18 @@ const _: () = {
     ["Offset of field: Multicast::world"][::std::mem::offset_of!(Multicast, world) - 24usize];
     ["Offset of field: Multicast::reserved"][::std::mem::offset_of!(Multicast, reserved) - 28usize];
 };
-pub const kExpertHead: u32 = 0;
-pub const kExpertTally: u32 = 1;
-pub const kExpertRows: u32 = 2;
-pub const kExpertCount: u32 = 3;
-pub const kExpertPlace: u32 = 4;
-pub const kExpertCopy: u32 = 5;
-pub const kExpertBeside: u32 = 6;
-pub const kExpertGive: u32 = 7;
-pub const kExpertTake: u32 = 8;
-pub const kExpertPush: u32 = 9;
-pub const kExpertDeliver: u32 = 10;
-pub const kExpertPull: u32 = 11;
-pub const kExpertSend: u32 = 12;
-pub const kExpertReceive: u32 = 13;
-pub const kExpertReturn: u32 = 14;
-pub const kExpertSum: u32 = 15;
-pub const kExpertKernels: u32 = 16;
+pub const kRouteHeader: u32 = 0;
+pub const kRouteTally: u32 = 1;
+pub const kRouteCount: u32 = 2;
+pub const kRoutePlace: u32 = 3;
+pub const kRouteTasks: u32 = 4;
+pub const kMoveStage: u32 = 0;
+pub const kMoveCopy: u32 = 1;
+pub const kMoveMetadata: u32 = 2;
+pub const kMoveTasks: u32 = 3;
+pub const kCombineSend: u32 = 0;
+pub const kCombineReceive: u32 = 1;
+pub const kCombineTasks: u32 = 2;
 pub const kRowsByRank: u32 = 0;
 pub const kRowsByExpert: u32 = 1;
 pub const kRowsPadded: u32 = 2;
@@ -199,18 +194,18 @@ pub const kCodeGroup: u32 = 128;
 pub const kMostTopK: u32 = 64;
 pub const kScanWords: u32 = 2;
 pub const kMostExpertHidden: u32 = 65536;
-pub const kMostCopies: u32 = 65534;
+pub const kMostReplicas: u32 = 65534;
 pub const kMostStagedExperts: u32 = 1024;
 pub const kExpertWords: u32 = 288;
 pub const kMostAheadThreads: u32 = 512;
-pub const kExpertGreeters: u32 = 8;
-pub const kExpertGreetingBytes: u32 = 512;
-pub const kExpertVerdictBytes: u32 = 384;
+pub const kStartFlagBlocks: u32 = 8;
+pub const kStartFlagBytes: u32 = 512;
+pub const kVerdictBytes: u32 = 384;
 pub const kNone: u32 = 4294967295;
 pub const kStaged: u64 = 18446744073709551615;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct ExpertHead {
+pub struct RoutingHeader {
     pub tokens: u32,
     pub claimed: u32,
     pub room: u32,
@@ -221,44 +216,15 @@ pub struct ExpertHead {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of ExpertHead"][::std::mem::size_of::<ExpertHead>() - 32usize];
-    ["Alignment of ExpertHead"][::std::mem::align_of::<ExpertHead>() - 8usize];
-    ["Offset of field: ExpertHead::tokens"][::std::mem::offset_of!(ExpertHead, tokens) - 0usize];
-    ["Offset of field: ExpertHead::claimed"][::std::mem::offset_of!(ExpertHead, claimed) - 4usize];
-    ["Offset of field: ExpertHead::room"][::std::mem::offset_of!(ExpertHead, room) - 8usize];
-    ["Offset of field: ExpertHead::bad_token"][::std::mem::offset_of!(ExpertHead, bad_token) - 12usize];
-    ["Offset of field: ExpertHead::bad_expert"][::std::mem::offset_of!(ExpertHead, bad_expert) - 16usize];
-    ["Offset of field: ExpertHead::wrong"][::std::mem::offset_of!(ExpertHead, wrong) - 24usize];
-    ["Offset of field: ExpertHead::reserved"][::std::mem::offset_of!(ExpertHead, reserved) - 28usize];
-};
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct ExpertOutputs {
-    pub scales: *mut core::ffi::c_void,
-    pub counts: *mut u32,
-    pub offsets: *mut u32,
-    pub ids: *mut i32,
-    pub weights: *mut f32,
-    pub sources: *mut u32,
-    pub index: *mut u32,
-    pub scale_rows: u64,
-    pub columns: u32,
-    pub reserved: u32,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of ExpertOutputs"][::std::mem::size_of::<ExpertOutputs>() - 72usize];
-    ["Alignment of ExpertOutputs"][::std::mem::align_of::<ExpertOutputs>() - 8usize];
-    ["Offset of field: ExpertOutputs::scales"][::std::mem::offset_of!(ExpertOutputs, scales) - 0usize];
-    ["Offset of field: ExpertOutputs::counts"][::std::mem::offset_of!(ExpertOutputs, counts) - 8usize];
-    ["Offset of field: ExpertOutputs::offsets"][::std::mem::offset_of!(ExpertOutputs, offsets) - 16usize];
-    ["Offset of field: ExpertOutputs::ids"][::std::mem::offset_of!(ExpertOutputs, ids) - 24usize];
-    ["Offset of field: ExpertOutputs::weights"][::std::mem::offset_of!(ExpertOutputs, weights) - 32usize];
-    ["Offset of field: ExpertOutputs::sources"][::std::mem::offset_of!(ExpertOutputs, sources) - 40usize];
-    ["Offset of field: ExpertOutputs::index"][::std::mem::offset_of!(ExpertOutputs, index) - 48usize];
-    ["Offset of field: ExpertOutputs::scale_rows"][::std::mem::offset_of!(ExpertOutputs, scale_rows) - 56usize];
-    ["Offset of field: ExpertOutputs::columns"][::std::mem::offset_of!(ExpertOutputs, columns) - 64usize];
-    ["Offset of field: ExpertOutputs::reserved"][::std::mem::offset_of!(ExpertOutputs, reserved) - 68usize];
+    ["Size of RoutingHeader"][::std::mem::size_of::<RoutingHeader>() - 32usize];
+    ["Alignment of RoutingHeader"][::std::mem::align_of::<RoutingHeader>() - 8usize];
+    ["Offset of field: RoutingHeader::tokens"][::std::mem::offset_of!(RoutingHeader, tokens) - 0usize];
+    ["Offset of field: RoutingHeader::claimed"][::std::mem::offset_of!(RoutingHeader, claimed) - 4usize];
+    ["Offset of field: RoutingHeader::room"][::std::mem::offset_of!(RoutingHeader, room) - 8usize];
+    ["Offset of field: RoutingHeader::bad_token"][::std::mem::offset_of!(RoutingHeader, bad_token) - 12usize];
+    ["Offset of field: RoutingHeader::bad_expert"][::std::mem::offset_of!(RoutingHeader, bad_expert) - 16usize];
+    ["Offset of field: RoutingHeader::wrong"][::std::mem::offset_of!(RoutingHeader, wrong) - 24usize];
+    ["Offset of field: RoutingHeader::reserved"][::std::mem::offset_of!(RoutingHeader, reserved) - 28usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -269,63 +235,26 @@ pub struct ExpertArgs {
     pub world: u32,
     pub tokens: u32,
     pub top_k: u32,
-    pub buffer_bytes: u64,
-    pub travelling_offset: u64,
-    pub tellings_offset: u64,
-    pub row_bytes: u64,
-    pub buffers: u32,
-    pub telling_packets: u32,
-    pub rows_at_once: u16,
-    pub parts: u16,
-    pub follows: u16,
-    pub holds: u16,
-    pub payload_bytes: u32,
-    pub hidden: u32,
-    pub layout: u32,
-    pub id_bytes: u32,
-    pub table: *const u32,
-    pub ids: *const core::ffi::c_void,
-    pub weights: *const f32,
-    pub rows: *const core::ffi::c_void,
-    pub row_scales: *const f32,
-    pub travelling: *mut u8,
-    pub output: *mut core::ffi::c_void,
-    pub add: *const core::ffi::c_void,
     pub max_tokens: u32,
-    pub local: u32,
-    pub first_copy: u32,
-    pub op: u32,
-    pub wire: u32,
-    pub weighs: u32,
-    pub dtype: u32,
-    pub scales: u32,
-    pub regions: [*mut u8; 16usize],
-    pub into: ExpertOutputs,
-    pub capacity: u64,
-    pub scales_offset: u64,
-    pub placed_offset: u64,
-    pub placed_scales: u64,
-    pub placed_ids: u64,
-    pub placed_weights: u64,
-    pub barrier_offset: u64,
-    pub state: *mut u32,
-    pub token_count: *const u32,
-    pub heads: *mut u8,
-    pub places: *mut u32,
-    pub sums: *mut f32,
-    pub head_bytes: u64,
-    pub copies_offset: u64,
-    pub weights_offset: u64,
-    pub task: u32,
     pub align: u32,
+    pub hidden: u32,
+    pub first_replica: u32,
+    pub layout: u32,
+    pub local: u32,
     pub experts: u32,
-    pub copies: u32,
-    pub exact: u32,
-    pub step: u32,
+    pub replicas: u32,
+    pub table: *const u32,
+    pub headers: *mut u8,
+    pub state: *mut u32,
+    pub places: *mut u32,
+    pub header_bytes: u64,
+    pub replicas_offset: u64,
+    pub weights_offset: u64,
+    pub capacity: u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of ExpertArgs"][::std::mem::size_of::<ExpertArgs>() - 552usize];
+    ["Size of ExpertArgs"][::std::mem::size_of::<ExpertArgs>() - 144usize];
     ["Alignment of ExpertArgs"][::std::mem::align_of::<ExpertArgs>() - 8usize];
     ["Offset of field: ExpertArgs::wait"][::std::mem::offset_of!(ExpertArgs, wait) - 0usize];
     ["Offset of field: ExpertArgs::calls"][::std::mem::offset_of!(ExpertArgs, calls) - 24usize];
@@ -333,59 +262,352 @@ const _: () = {
     ["Offset of field: ExpertArgs::world"][::std::mem::offset_of!(ExpertArgs, world) - 36usize];
     ["Offset of field: ExpertArgs::tokens"][::std::mem::offset_of!(ExpertArgs, tokens) - 40usize];
     ["Offset of field: ExpertArgs::top_k"][::std::mem::offset_of!(ExpertArgs, top_k) - 44usize];
-    ["Offset of field: ExpertArgs::buffer_bytes"][::std::mem::offset_of!(ExpertArgs, buffer_bytes) - 48usize];
-    ["Offset of field: ExpertArgs::travelling_offset"][::std::mem::offset_of!(ExpertArgs, travelling_offset) - 56usize];
-    ["Offset of field: ExpertArgs::tellings_offset"][::std::mem::offset_of!(ExpertArgs, tellings_offset) - 64usize];
-    ["Offset of field: ExpertArgs::row_bytes"][::std::mem::offset_of!(ExpertArgs, row_bytes) - 72usize];
-    ["Offset of field: ExpertArgs::buffers"][::std::mem::offset_of!(ExpertArgs, buffers) - 80usize];
-    ["Offset of field: ExpertArgs::telling_packets"][::std::mem::offset_of!(ExpertArgs, telling_packets) - 84usize];
-    ["Offset of field: ExpertArgs::rows_at_once"][::std::mem::offset_of!(ExpertArgs, rows_at_once) - 88usize];
-    ["Offset of field: ExpertArgs::parts"][::std::mem::offset_of!(ExpertArgs, parts) - 90usize];
-    ["Offset of field: ExpertArgs::follows"][::std::mem::offset_of!(ExpertArgs, follows) - 92usize];
-    ["Offset of field: ExpertArgs::holds"][::std::mem::offset_of!(ExpertArgs, holds) - 94usize];
-    ["Offset of field: ExpertArgs::payload_bytes"][::std::mem::offset_of!(ExpertArgs, payload_bytes) - 96usize];
-    ["Offset of field: ExpertArgs::hidden"][::std::mem::offset_of!(ExpertArgs, hidden) - 100usize];
-    ["Offset of field: ExpertArgs::layout"][::std::mem::offset_of!(ExpertArgs, layout) - 104usize];
-    ["Offset of field: ExpertArgs::id_bytes"][::std::mem::offset_of!(ExpertArgs, id_bytes) - 108usize];
-    ["Offset of field: ExpertArgs::table"][::std::mem::offset_of!(ExpertArgs, table) - 112usize];
-    ["Offset of field: ExpertArgs::ids"][::std::mem::offset_of!(ExpertArgs, ids) - 120usize];
-    ["Offset of field: ExpertArgs::weights"][::std::mem::offset_of!(ExpertArgs, weights) - 128usize];
-    ["Offset of field: ExpertArgs::rows"][::std::mem::offset_of!(ExpertArgs, rows) - 136usize];
-    ["Offset of field: ExpertArgs::row_scales"][::std::mem::offset_of!(ExpertArgs, row_scales) - 144usize];
-    ["Offset of field: ExpertArgs::travelling"][::std::mem::offset_of!(ExpertArgs, travelling) - 152usize];
-    ["Offset of field: ExpertArgs::output"][::std::mem::offset_of!(ExpertArgs, output) - 160usize];
-    ["Offset of field: ExpertArgs::add"][::std::mem::offset_of!(ExpertArgs, add) - 168usize];
-    ["Offset of field: ExpertArgs::max_tokens"][::std::mem::offset_of!(ExpertArgs, max_tokens) - 176usize];
-    ["Offset of field: ExpertArgs::local"][::std::mem::offset_of!(ExpertArgs, local) - 180usize];
-    ["Offset of field: ExpertArgs::first_copy"][::std::mem::offset_of!(ExpertArgs, first_copy) - 184usize];
-    ["Offset of field: ExpertArgs::op"][::std::mem::offset_of!(ExpertArgs, op) - 188usize];
-    ["Offset of field: ExpertArgs::wire"][::std::mem::offset_of!(ExpertArgs, wire) - 192usize];
-    ["Offset of field: ExpertArgs::weighs"][::std::mem::offset_of!(ExpertArgs, weighs) - 196usize];
-    ["Offset of field: ExpertArgs::dtype"][::std::mem::offset_of!(ExpertArgs, dtype) - 200usize];
-    ["Offset of field: ExpertArgs::scales"][::std::mem::offset_of!(ExpertArgs, scales) - 204usize];
-    ["Offset of field: ExpertArgs::regions"][::std::mem::offset_of!(ExpertArgs, regions) - 208usize];
-    ["Offset of field: ExpertArgs::into"][::std::mem::offset_of!(ExpertArgs, into) - 336usize];
-    ["Offset of field: ExpertArgs::capacity"][::std::mem::offset_of!(ExpertArgs, capacity) - 408usize];
-    ["Offset of field: ExpertArgs::scales_offset"][::std::mem::offset_of!(ExpertArgs, scales_offset) - 416usize];
-    ["Offset of field: ExpertArgs::placed_offset"][::std::mem::offset_of!(ExpertArgs, placed_offset) - 424usize];
-    ["Offset of field: ExpertArgs::placed_scales"][::std::mem::offset_of!(ExpertArgs, placed_scales) - 432usize];
-    ["Offset of field: ExpertArgs::placed_ids"][::std::mem::offset_of!(ExpertArgs, placed_ids) - 440usize];
-    ["Offset of field: ExpertArgs::placed_weights"][::std::mem::offset_of!(ExpertArgs, placed_weights) - 448usize];
-    ["Offset of field: ExpertArgs::barrier_offset"][::std::mem::offset_of!(ExpertArgs, barrier_offset) - 456usize];
-    ["Offset of field: ExpertArgs::state"][::std::mem::offset_of!(ExpertArgs, state) - 464usize];
-    ["Offset of field: ExpertArgs::token_count"][::std::mem::offset_of!(ExpertArgs, token_count) - 472usize];
-    ["Offset of field: ExpertArgs::heads"][::std::mem::offset_of!(ExpertArgs, heads) - 480usize];
-    ["Offset of field: ExpertArgs::places"][::std::mem::offset_of!(ExpertArgs, places) - 488usize];
-    ["Offset of field: ExpertArgs::sums"][::std::mem::offset_of!(ExpertArgs, sums) - 496usize];
-    ["Offset of field: ExpertArgs::head_bytes"][::std::mem::offset_of!(ExpertArgs, head_bytes) - 504usize];
-    ["Offset of field: ExpertArgs::copies_offset"][::std::mem::offset_of!(ExpertArgs, copies_offset) - 512usize];
-    ["Offset of field: ExpertArgs::weights_offset"][::std::mem::offset_of!(ExpertArgs, weights_offset) - 520usize];
-    ["Offset of field: ExpertArgs::task"][::std::mem::offset_of!(ExpertArgs, task) - 528usize];
-    ["Offset of field: ExpertArgs::align"][::std::mem::offset_of!(ExpertArgs, align) - 532usize];
-    ["Offset of field: ExpertArgs::experts"][::std::mem::offset_of!(ExpertArgs, experts) - 536usize];
-    ["Offset of field: ExpertArgs::copies"][::std::mem::offset_of!(ExpertArgs, copies) - 540usize];
-    ["Offset of field: ExpertArgs::exact"][::std::mem::offset_of!(ExpertArgs, exact) - 544usize];
-    ["Offset of field: ExpertArgs::step"][::std::mem::offset_of!(ExpertArgs, step) - 548usize];
+    ["Offset of field: ExpertArgs::max_tokens"][::std::mem::offset_of!(ExpertArgs, max_tokens) - 48usize];
+    ["Offset of field: ExpertArgs::align"][::std::mem::offset_of!(ExpertArgs, align) - 52usize];
+    ["Offset of field: ExpertArgs::hidden"][::std::mem::offset_of!(ExpertArgs, hidden) - 56usize];
+    ["Offset of field: ExpertArgs::first_replica"][::std::mem::offset_of!(ExpertArgs, first_replica) - 60usize];
+    ["Offset of field: ExpertArgs::layout"][::std::mem::offset_of!(ExpertArgs, layout) - 64usize];
+    ["Offset of field: ExpertArgs::local"][::std::mem::offset_of!(ExpertArgs, local) - 68usize];
+    ["Offset of field: ExpertArgs::experts"][::std::mem::offset_of!(ExpertArgs, experts) - 72usize];
+    ["Offset of field: ExpertArgs::replicas"][::std::mem::offset_of!(ExpertArgs, replicas) - 76usize];
+    ["Offset of field: ExpertArgs::table"][::std::mem::offset_of!(ExpertArgs, table) - 80usize];
+    ["Offset of field: ExpertArgs::headers"][::std::mem::offset_of!(ExpertArgs, headers) - 88usize];
+    ["Offset of field: ExpertArgs::state"][::std::mem::offset_of!(ExpertArgs, state) - 96usize];
+    ["Offset of field: ExpertArgs::places"][::std::mem::offset_of!(ExpertArgs, places) - 104usize];
+    ["Offset of field: ExpertArgs::header_bytes"][::std::mem::offset_of!(ExpertArgs, header_bytes) - 112usize];
+    ["Offset of field: ExpertArgs::replicas_offset"][::std::mem::offset_of!(ExpertArgs, replicas_offset) - 120usize];
+    ["Offset of field: ExpertArgs::weights_offset"][::std::mem::offset_of!(ExpertArgs, weights_offset) - 128usize];
+    ["Offset of field: ExpertArgs::capacity"][::std::mem::offset_of!(ExpertArgs, capacity) - 136usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct ExpertRouting {
+    pub ids: *const core::ffi::c_void,
+    pub weights: *const f32,
+    pub token_count: *const u32,
+    pub id_bytes: u32,
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of ExpertRouting"][::std::mem::size_of::<ExpertRouting>() - 32usize];
+    ["Alignment of ExpertRouting"][::std::mem::align_of::<ExpertRouting>() - 8usize];
+    ["Offset of field: ExpertRouting::ids"][::std::mem::offset_of!(ExpertRouting, ids) - 0usize];
+    ["Offset of field: ExpertRouting::weights"][::std::mem::offset_of!(ExpertRouting, weights) - 8usize];
+    ["Offset of field: ExpertRouting::token_count"][::std::mem::offset_of!(ExpertRouting, token_count) - 16usize];
+    ["Offset of field: ExpertRouting::id_bytes"][::std::mem::offset_of!(ExpertRouting, id_bytes) - 24usize];
+    ["Offset of field: ExpertRouting::reserved"][::std::mem::offset_of!(ExpertRouting, reserved) - 28usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct ExpertCounts {
+    pub rows: *mut u32,
+    pub offsets: *mut u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of ExpertCounts"][::std::mem::size_of::<ExpertCounts>() - 16usize];
+    ["Alignment of ExpertCounts"][::std::mem::align_of::<ExpertCounts>() - 8usize];
+    ["Offset of field: ExpertCounts::rows"][::std::mem::offset_of!(ExpertCounts, rows) - 0usize];
+    ["Offset of field: ExpertCounts::offsets"][::std::mem::offset_of!(ExpertCounts, offsets) - 8usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct RouteArgs {
+    pub base: ExpertArgs,
+    pub routing: ExpertRouting,
+    pub counts: ExpertCounts,
+    pub task: u32,
+    pub pair_places: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of RouteArgs"][::std::mem::size_of::<RouteArgs>() - 200usize];
+    ["Alignment of RouteArgs"][::std::mem::align_of::<RouteArgs>() - 8usize];
+    ["Offset of field: RouteArgs::routing"][::std::mem::offset_of!(RouteArgs, routing) - 144usize];
+    ["Offset of field: RouteArgs::counts"][::std::mem::offset_of!(RouteArgs, counts) - 176usize];
+    ["Offset of field: RouteArgs::task"][::std::mem::offset_of!(RouteArgs, task) - 192usize];
+    ["Offset of field: RouteArgs::pair_places"][::std::mem::offset_of!(RouteArgs, pair_places) - 196usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct ExpertRows {
+    pub values: *const core::ffi::c_void,
+    pub scales: *const f32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of ExpertRows"][::std::mem::size_of::<ExpertRows>() - 16usize];
+    ["Alignment of ExpertRows"][::std::mem::align_of::<ExpertRows>() - 8usize];
+    ["Offset of field: ExpertRows::values"][::std::mem::offset_of!(ExpertRows, values) - 0usize];
+    ["Offset of field: ExpertRows::scales"][::std::mem::offset_of!(ExpertRows, scales) - 8usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct RowArgs {
+    pub base: ExpertArgs,
+    pub row_bytes: u64,
+    pub scales_offset: u64,
+    pub payload_bytes: u32,
+    pub wire: u32,
+    pub scales: u32,
+    pub dtype: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of RowArgs"][::std::mem::size_of::<RowArgs>() - 176usize];
+    ["Alignment of RowArgs"][::std::mem::align_of::<RowArgs>() - 8usize];
+    ["Offset of field: RowArgs::row_bytes"][::std::mem::offset_of!(RowArgs, row_bytes) - 144usize];
+    ["Offset of field: RowArgs::scales_offset"][::std::mem::offset_of!(RowArgs, scales_offset) - 152usize];
+    ["Offset of field: RowArgs::payload_bytes"][::std::mem::offset_of!(RowArgs, payload_bytes) - 160usize];
+    ["Offset of field: RowArgs::wire"][::std::mem::offset_of!(RowArgs, wire) - 164usize];
+    ["Offset of field: RowArgs::scales"][::std::mem::offset_of!(RowArgs, scales) - 168usize];
+    ["Offset of field: RowArgs::dtype"][::std::mem::offset_of!(RowArgs, dtype) - 172usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct ExpertOutputs {
+    pub rows: *mut core::ffi::c_void,
+    pub scales: *mut core::ffi::c_void,
+    pub ids: *mut i32,
+    pub weights: *mut f32,
+    pub sources: *mut u32,
+    pub index: *mut u32,
+    pub scale_rows: u64,
+    pub columns: u32,
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of ExpertOutputs"][::std::mem::size_of::<ExpertOutputs>() - 64usize];
+    ["Alignment of ExpertOutputs"][::std::mem::align_of::<ExpertOutputs>() - 8usize];
+    ["Offset of field: ExpertOutputs::rows"][::std::mem::offset_of!(ExpertOutputs, rows) - 0usize];
+    ["Offset of field: ExpertOutputs::scales"][::std::mem::offset_of!(ExpertOutputs, scales) - 8usize];
+    ["Offset of field: ExpertOutputs::ids"][::std::mem::offset_of!(ExpertOutputs, ids) - 16usize];
+    ["Offset of field: ExpertOutputs::weights"][::std::mem::offset_of!(ExpertOutputs, weights) - 24usize];
+    ["Offset of field: ExpertOutputs::sources"][::std::mem::offset_of!(ExpertOutputs, sources) - 32usize];
+    ["Offset of field: ExpertOutputs::index"][::std::mem::offset_of!(ExpertOutputs, index) - 40usize];
+    ["Offset of field: ExpertOutputs::scale_rows"][::std::mem::offset_of!(ExpertOutputs, scale_rows) - 48usize];
+    ["Offset of field: ExpertOutputs::columns"][::std::mem::offset_of!(ExpertOutputs, columns) - 56usize];
+    ["Offset of field: ExpertOutputs::reserved"][::std::mem::offset_of!(ExpertOutputs, reserved) - 60usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct MoveArgs {
+    pub base: RowArgs,
+    pub rows: ExpertRows,
+    pub staged: *mut u8,
+    pub into: ExpertOutputs,
+    pub task: u32,
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of MoveArgs"][::std::mem::size_of::<MoveArgs>() - 272usize];
+    ["Alignment of MoveArgs"][::std::mem::align_of::<MoveArgs>() - 8usize];
+    ["Offset of field: MoveArgs::rows"][::std::mem::offset_of!(MoveArgs, rows) - 176usize];
+    ["Offset of field: MoveArgs::staged"][::std::mem::offset_of!(MoveArgs, staged) - 192usize];
+    ["Offset of field: MoveArgs::into"][::std::mem::offset_of!(MoveArgs, into) - 200usize];
+    ["Offset of field: MoveArgs::task"][::std::mem::offset_of!(MoveArgs, task) - 264usize];
+    ["Offset of field: MoveArgs::reserved"][::std::mem::offset_of!(MoveArgs, reserved) - 268usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct ExpertPeers {
+    pub barrier_offset: u64,
+    pub regions: [*mut u8; 16usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of ExpertPeers"][::std::mem::size_of::<ExpertPeers>() - 136usize];
+    ["Alignment of ExpertPeers"][::std::mem::align_of::<ExpertPeers>() - 8usize];
+    ["Offset of field: ExpertPeers::barrier_offset"][::std::mem::offset_of!(ExpertPeers, barrier_offset) - 0usize];
+    ["Offset of field: ExpertPeers::regions"][::std::mem::offset_of!(ExpertPeers, regions) - 8usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct PlacedRows {
+    pub rows: u64,
+    pub scales: u64,
+    pub ids: u64,
+    pub weights: u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of PlacedRows"][::std::mem::size_of::<PlacedRows>() - 32usize];
+    ["Alignment of PlacedRows"][::std::mem::align_of::<PlacedRows>() - 8usize];
+    ["Offset of field: PlacedRows::rows"][::std::mem::offset_of!(PlacedRows, rows) - 0usize];
+    ["Offset of field: PlacedRows::scales"][::std::mem::offset_of!(PlacedRows, scales) - 8usize];
+    ["Offset of field: PlacedRows::ids"][::std::mem::offset_of!(PlacedRows, ids) - 16usize];
+    ["Offset of field: PlacedRows::weights"][::std::mem::offset_of!(PlacedRows, weights) - 24usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct PushArgs {
+    pub base: RowArgs,
+    pub rows: ExpertRows,
+    pub routing: ExpertRouting,
+    pub staged_offset: u64,
+    pub placed: PlacedRows,
+    pub again: u32,
+    pub reserved: u32,
+    pub peers: ExpertPeers,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of PushArgs"][::std::mem::size_of::<PushArgs>() - 408usize];
+    ["Alignment of PushArgs"][::std::mem::align_of::<PushArgs>() - 8usize];
+    ["Offset of field: PushArgs::rows"][::std::mem::offset_of!(PushArgs, rows) - 176usize];
+    ["Offset of field: PushArgs::routing"][::std::mem::offset_of!(PushArgs, routing) - 192usize];
+    ["Offset of field: PushArgs::staged_offset"][::std::mem::offset_of!(PushArgs, staged_offset) - 224usize];
+    ["Offset of field: PushArgs::placed"][::std::mem::offset_of!(PushArgs, placed) - 232usize];
+    ["Offset of field: PushArgs::again"][::std::mem::offset_of!(PushArgs, again) - 264usize];
+    ["Offset of field: PushArgs::reserved"][::std::mem::offset_of!(PushArgs, reserved) - 268usize];
+    ["Offset of field: PushArgs::peers"][::std::mem::offset_of!(PushArgs, peers) - 272usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct ExpertPacketArea {
+    pub buffers: u32,
+    pub control_packets: u32,
+    pub buffer_bytes: u64,
+    pub data_offset: u64,
+    pub control_offset: u64,
+    pub regions: [*mut u8; 16usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of ExpertPacketArea"][::std::mem::size_of::<ExpertPacketArea>() - 160usize];
+    ["Alignment of ExpertPacketArea"][::std::mem::align_of::<ExpertPacketArea>() - 8usize];
+    ["Offset of field: ExpertPacketArea::buffers"][::std::mem::offset_of!(ExpertPacketArea, buffers) - 0usize];
+    ["Offset of field: ExpertPacketArea::control_packets"]
+        [::std::mem::offset_of!(ExpertPacketArea, control_packets) - 4usize];
+    ["Offset of field: ExpertPacketArea::buffer_bytes"]
+        [::std::mem::offset_of!(ExpertPacketArea, buffer_bytes) - 8usize];
+    ["Offset of field: ExpertPacketArea::data_offset"][::std::mem::offset_of!(ExpertPacketArea, data_offset) - 16usize];
+    ["Offset of field: ExpertPacketArea::control_offset"]
+        [::std::mem::offset_of!(ExpertPacketArea, control_offset) - 24usize];
+    ["Offset of field: ExpertPacketArea::regions"][::std::mem::offset_of!(ExpertPacketArea, regions) - 32usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct SendArgs {
+    pub base: RowArgs,
+    pub rows: ExpertRows,
+    pub routing: ExpertRouting,
+    pub packets: ExpertPacketArea,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of SendArgs"][::std::mem::size_of::<SendArgs>() - 384usize];
+    ["Alignment of SendArgs"][::std::mem::align_of::<SendArgs>() - 8usize];
+    ["Offset of field: SendArgs::rows"][::std::mem::offset_of!(SendArgs, rows) - 176usize];
+    ["Offset of field: SendArgs::routing"][::std::mem::offset_of!(SendArgs, routing) - 192usize];
+    ["Offset of field: SendArgs::packets"][::std::mem::offset_of!(SendArgs, packets) - 224usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct ReceiveArgs {
+    pub base: RowArgs,
+    pub packets: ExpertPacketArea,
+    pub rows_at_once: u32,
+    pub holds_replicas: u32,
+    pub follows: u32,
+    pub reserved: u32,
+    pub counts: ExpertCounts,
+    pub into: ExpertOutputs,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of ReceiveArgs"][::std::mem::size_of::<ReceiveArgs>() - 432usize];
+    ["Alignment of ReceiveArgs"][::std::mem::align_of::<ReceiveArgs>() - 8usize];
+    ["Offset of field: ReceiveArgs::packets"][::std::mem::offset_of!(ReceiveArgs, packets) - 176usize];
+    ["Offset of field: ReceiveArgs::rows_at_once"][::std::mem::offset_of!(ReceiveArgs, rows_at_once) - 336usize];
+    ["Offset of field: ReceiveArgs::holds_replicas"][::std::mem::offset_of!(ReceiveArgs, holds_replicas) - 340usize];
+    ["Offset of field: ReceiveArgs::follows"][::std::mem::offset_of!(ReceiveArgs, follows) - 344usize];
+    ["Offset of field: ReceiveArgs::reserved"][::std::mem::offset_of!(ReceiveArgs, reserved) - 348usize];
+    ["Offset of field: ReceiveArgs::counts"][::std::mem::offset_of!(ReceiveArgs, counts) - 352usize];
+    ["Offset of field: ReceiveArgs::into"][::std::mem::offset_of!(ReceiveArgs, into) - 368usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct PartArgs {
+    pub base: ExpertArgs,
+    pub results: *const core::ffi::c_void,
+    pub output: *mut core::ffi::c_void,
+    pub add: *const core::ffi::c_void,
+    pub sums: *mut f32,
+    pub part_bytes: u64,
+    pub weighs: u32,
+    pub exact: u32,
+    pub step: u32,
+    pub sharers: u32,
+    pub dtype: u32,
+    pub task: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of PartArgs"][::std::mem::size_of::<PartArgs>() - 208usize];
+    ["Alignment of PartArgs"][::std::mem::align_of::<PartArgs>() - 8usize];
+    ["Offset of field: PartArgs::results"][::std::mem::offset_of!(PartArgs, results) - 144usize];
+    ["Offset of field: PartArgs::output"][::std::mem::offset_of!(PartArgs, output) - 152usize];
+    ["Offset of field: PartArgs::add"][::std::mem::offset_of!(PartArgs, add) - 160usize];
+    ["Offset of field: PartArgs::sums"][::std::mem::offset_of!(PartArgs, sums) - 168usize];
+    ["Offset of field: PartArgs::part_bytes"][::std::mem::offset_of!(PartArgs, part_bytes) - 176usize];
+    ["Offset of field: PartArgs::weighs"][::std::mem::offset_of!(PartArgs, weighs) - 184usize];
+    ["Offset of field: PartArgs::exact"][::std::mem::offset_of!(PartArgs, exact) - 188usize];
+    ["Offset of field: PartArgs::step"][::std::mem::offset_of!(PartArgs, step) - 192usize];
+    ["Offset of field: PartArgs::sharers"][::std::mem::offset_of!(PartArgs, sharers) - 196usize];
+    ["Offset of field: PartArgs::dtype"][::std::mem::offset_of!(PartArgs, dtype) - 200usize];
+    ["Offset of field: PartArgs::task"][::std::mem::offset_of!(PartArgs, task) - 204usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct CombineArgs {
+    pub base: PartArgs,
+    pub sent: *mut u8,
+    pub received: *mut u8,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of CombineArgs"][::std::mem::size_of::<CombineArgs>() - 224usize];
+    ["Alignment of CombineArgs"][::std::mem::align_of::<CombineArgs>() - 8usize];
+    ["Offset of field: CombineArgs::sent"][::std::mem::offset_of!(CombineArgs, sent) - 208usize];
+    ["Offset of field: CombineArgs::received"][::std::mem::offset_of!(CombineArgs, received) - 216usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct CombineDirectArgs {
+    pub base: PartArgs,
+    pub parts_offset: u64,
+    pub results_offset: u64,
+    pub peers: ExpertPeers,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of CombineDirectArgs"][::std::mem::size_of::<CombineDirectArgs>() - 360usize];
+    ["Alignment of CombineDirectArgs"][::std::mem::align_of::<CombineDirectArgs>() - 8usize];
+    ["Offset of field: CombineDirectArgs::parts_offset"]
+        [::std::mem::offset_of!(CombineDirectArgs, parts_offset) - 208usize];
+    ["Offset of field: CombineDirectArgs::results_offset"]
+        [::std::mem::offset_of!(CombineDirectArgs, results_offset) - 216usize];
+    ["Offset of field: CombineDirectArgs::peers"][::std::mem::offset_of!(CombineDirectArgs, peers) - 224usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct CombinePacketArgs {
+    pub base: PartArgs,
+    pub own_stays: u32,
+    pub follows: u32,
+    pub packets: ExpertPacketArea,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of CombinePacketArgs"][::std::mem::size_of::<CombinePacketArgs>() - 376usize];
+    ["Alignment of CombinePacketArgs"][::std::mem::align_of::<CombinePacketArgs>() - 8usize];
+    ["Offset of field: CombinePacketArgs::own_stays"][::std::mem::offset_of!(CombinePacketArgs, own_stays) - 208usize];
+    ["Offset of field: CombinePacketArgs::follows"][::std::mem::offset_of!(CombinePacketArgs, follows) - 212usize];
+    ["Offset of field: CombinePacketArgs::packets"][::std::mem::offset_of!(CombinePacketArgs, packets) - 216usize];
 };
 pub const kHeapProbeLoad: u32 = 0;
 pub const kHeapProbeAdd: u32 = 1;
@@ -871,11 +1093,11 @@ const _: () = {
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct WideProbeArgs {
-    pub reserved: [u64; 69usize],
+    pub reserved: [u64; 54usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of WideProbeArgs"][::std::mem::size_of::<WideProbeArgs>() - 552usize];
+    ["Size of WideProbeArgs"][::std::mem::size_of::<WideProbeArgs>() - 432usize];
     ["Alignment of WideProbeArgs"][::std::mem::align_of::<WideProbeArgs>() - 8usize];
     ["Offset of field: WideProbeArgs::reserved"][::std::mem::offset_of!(WideProbeArgs, reserved) - 0usize];
 };
@@ -982,7 +1204,7 @@ const _: () = {
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct LayerNormArgs {
-    pub _base: NormArgs,
+    pub base: NormArgs,
     pub bias: *const core::ffi::c_void,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1025,7 +1247,7 @@ const _: () = {
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct FusedLayerNormArgs {
-    pub _base: FusedNormArgs,
+    pub base: FusedNormArgs,
     pub bias: *const core::ffi::c_void,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1062,14 +1284,21 @@ impl Kind {
     pub const probe: Kind = Kind(5);
     pub const norm: Kind = Kind(6);
     pub const fused_norm: Kind = Kind(7);
-    pub const experts: Kind = Kind(8);
-    pub const pairs: Kind = Kind(9);
-    pub const multicast: Kind = Kind(10);
-    pub const heap_probe: Kind = Kind(11);
-    pub const wide_probe: Kind = Kind(12);
-    pub const layer_norm: Kind = Kind(13);
-    pub const fused_layer_norm: Kind = Kind(14);
-    pub const scale: Kind = Kind(15);
+    pub const expert_route: Kind = Kind(8);
+    pub const expert_move: Kind = Kind(9);
+    pub const expert_push: Kind = Kind(10);
+    pub const expert_send: Kind = Kind(11);
+    pub const expert_receive: Kind = Kind(12);
+    pub const expert_combine: Kind = Kind(13);
+    pub const expert_combine_direct: Kind = Kind(14);
+    pub const expert_combine_packets: Kind = Kind(15);
+    pub const pairs: Kind = Kind(16);
+    pub const multicast: Kind = Kind(17);
+    pub const heap_probe: Kind = Kind(18);
+    pub const wide_probe: Kind = Kind(19);
+    pub const layer_norm: Kind = Kind(20);
+    pub const fused_layer_norm: Kind = Kind(21);
+    pub const scale: Kind = Kind(22);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -1149,7 +1378,37 @@ impl Multicast {
     // SAFETY: numbers and addresses, for which zero bytes are values.
     pub const NONE: Self = unsafe { ::std::mem::zeroed() };
 }
-impl ExpertHead {
+impl RoutingHeader {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl ExpertArgs {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl ExpertRouting {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl ExpertCounts {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl RouteArgs {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl ExpertRows {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl RowArgs {
     /// All numbers 0, and all addresses null.
     // SAFETY: numbers and addresses, for which zero bytes are values.
     pub const NONE: Self = unsafe { ::std::mem::zeroed() };
@@ -1159,7 +1418,57 @@ impl ExpertOutputs {
     // SAFETY: numbers and addresses, for which zero bytes are values.
     pub const NONE: Self = unsafe { ::std::mem::zeroed() };
 }
-impl ExpertArgs {
+impl MoveArgs {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl ExpertPeers {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl PlacedRows {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl PushArgs {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl ExpertPacketArea {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl SendArgs {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl ReceiveArgs {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl PartArgs {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl CombineArgs {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl CombineDirectArgs {
+    /// All numbers 0, and all addresses null.
+    // SAFETY: numbers and addresses, for which zero bytes are values.
+    pub const NONE: Self = unsafe { ::std::mem::zeroed() };
+}
+impl CombinePacketArgs {
     /// All numbers 0, and all addresses null.
     // SAFETY: numbers and addresses, for which zero bytes are values.
     pub const NONE: Self = unsafe { ::std::mem::zeroed() };
@@ -1314,8 +1623,36 @@ unsafe impl Block for FusedNormArgs {
     const KIND: Kind = Kind::fused_norm;
 }
 // SAFETY: the row of `kernels/launches.def`.
-unsafe impl Block for ExpertArgs {
-    const KIND: Kind = Kind::experts;
+unsafe impl Block for RouteArgs {
+    const KIND: Kind = Kind::expert_route;
+}
+// SAFETY: the row of `kernels/launches.def`.
+unsafe impl Block for MoveArgs {
+    const KIND: Kind = Kind::expert_move;
+}
+// SAFETY: the row of `kernels/launches.def`.
+unsafe impl Block for PushArgs {
+    const KIND: Kind = Kind::expert_push;
+}
+// SAFETY: the row of `kernels/launches.def`.
+unsafe impl Block for SendArgs {
+    const KIND: Kind = Kind::expert_send;
+}
+// SAFETY: the row of `kernels/launches.def`.
+unsafe impl Block for ReceiveArgs {
+    const KIND: Kind = Kind::expert_receive;
+}
+// SAFETY: the row of `kernels/launches.def`.
+unsafe impl Block for CombineArgs {
+    const KIND: Kind = Kind::expert_combine;
+}
+// SAFETY: the row of `kernels/launches.def`.
+unsafe impl Block for CombineDirectArgs {
+    const KIND: Kind = Kind::expert_combine_direct;
+}
+// SAFETY: the row of `kernels/launches.def`.
+unsafe impl Block for CombinePacketArgs {
+    const KIND: Kind = Kind::expert_combine_packets;
 }
 // SAFETY: the row of `kernels/launches.def`.
 unsafe impl Block for PairsArgs {

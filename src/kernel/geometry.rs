@@ -2,15 +2,15 @@
 
 use super::PACKET_BYTES;
 use super::args::{
-    self, ExpertArgs, ExpertHead, Geometry, NormArgs, PairEnd, PairsArgs,
-    kClusteredSharedBytes as CLUSTERED_SHARED_BYTES, kMaxBlocks as MAX_BLOCKS,
-    kMostByShareThreads as MOST_BY_SHARE_THREADS, kMostCluster as MOST_CLUSTER,
+    self, Geometry, NormArgs, PairEnd, PairsArgs, kClusteredSharedBytes as CLUSTERED_SHARED_BYTES,
+    kMaxBlocks as MAX_BLOCKS, kMostByShareThreads as MOST_BY_SHARE_THREADS, kMostCluster as MOST_CLUSTER,
     kMostClusteredGroup as MOST_CLUSTERED_GROUP, kMostClusteredThreads as MOST_CLUSTERED_THREADS,
     kMostClusteredTiles as MOST_CLUSTERED_TILES, kMostNormBlocks as MOST_NORM_BLOCKS,
     kMostScaleBlocks as MOST_SCALE_BLOCKS, kMostScaleThreads as MOST_SCALE_THREADS, kNormColumns as NORM_COLUMNS,
     kNormLargestWords as NORM_LARGEST_WORDS, kNormSharedBytes as NORM_SHARED_BYTES, kPairTaskBytes as PAIR_TASK_BYTES,
     kRingChannels as RING_CHANNELS, kStagePackets as STAGE_PACKETS,
 };
+use super::expert_block::ExpertBlock;
 
 /// Data of a packet of the protocol LL.
 const LL_DATA_BYTES: u32 = 8;
@@ -293,42 +293,18 @@ pub(crate) fn gathered_norm(limits: LaunchLimits, count: u64, packets: u64, quan
 /// The launch of a step of experts: a block for each unit, and a thread for each item of a unit.
 pub(crate) fn experts(
     limits: LaunchLimits,
-    step: &ExpertArgs,
+    step: &ExpertBlock,
     units: usize,
     items: usize,
     most_blocks: u32,
 ) -> Geometry {
     let blocks = units.clamp(1, most_blocks.min(MOST_NORM_BLOCKS) as usize) as u32;
-    let ahead = [
-        args::kExpertReceive,
-        args::kExpertGive,
-        args::kExpertDeliver,
-        args::kExpertPull,
-        args::kExpertReturn,
-        args::kExpertSum,
-    ];
-    let most_threads = if ahead.contains(&step.task) { args::kMostAheadThreads as usize } else { 1024 };
     let (blocks, threads, programmatic) = match limits.kind {
         DeviceLimits::Host { blocks: most, threads } => (blocks.min(most), threads, false),
-        DeviceLimits::Gpu => (blocks, items.clamp(1, most_threads).next_multiple_of(32) as u32, true),
+        DeviceLimits::Gpu => (blocks, items.clamp(1, step.most_threads() as usize).next_multiple_of(32) as u32, true),
     };
-    let shared_bytes = VOTE_BYTES + 4 * (threads * args::kScanWords + expert_words(step));
+    let shared_bytes = VOTE_BYTES + 4 * (threads * args::kScanWords + step.words());
     limits.launch(blocks, threads, shared_bytes, programmatic)
-}
-
-/// Words of a block's shared memory in a kernel of experts, in addition to those of scans: `expert_words` of
-/// kernels/geometry.hpp.
-fn expert_words(step: &ExpertArgs) -> u32 {
-    if step.task != args::kExpertReceive || step.layout == args::kRowsBySource {
-        let staged = if step.task == args::kExpertSend { args::kMostStagedExperts } else { 0 };
-        return args::kExpertWords + staged + step.hidden.div_ceil(args::kCodeGroup);
-    }
-    let rows = u32::from(step.rows_at_once);
-    let pairs = rows * step.top_k;
-    let lists = rows * step.top_k.next_multiple_of(4) + pairs.next_multiple_of(4) + pairs;
-    let heads = size_of::<ExpertHead>() as u32 / 4 * step.world;
-    let held = if step.holds == 0 { 0 } else { step.world * 2 * (step.max_tokens * step.top_k).div_ceil(4) };
-    heads + step.copies + 2 * step.local + 1 + step.world + lists + held
 }
 
 /// How a message of `bytes` bytes between two ranks is cut: packets of a piece, and the number of pieces, which the channels of

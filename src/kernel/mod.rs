@@ -3,6 +3,7 @@
 //! [`args`] is the contract with `kernels/args.hpp`. Every layer may use it.
 
 pub(crate) mod args;
+pub(crate) mod expert_block;
 pub(crate) mod geometry;
 
 /// Bytes of a packet, which a thread moves at once. Multicast accesses have this size and alignment too.

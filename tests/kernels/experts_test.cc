@@ -1,6 +1,6 @@
 // Kernels of experts, on the host platform: ranks as threads over shared memory, dispatches and combines in a row with other experts
 // each time, every byte against the definition. Packets and direct access, by regions and in place, every layout, rows of values and of
-// bytes, placements with copies and with ranks that have no expert, ranks without tokens, blocks of several threads. Epochs of packets
+// bytes, placements with replicas and with ranks that have no expert, ranks without tokens, blocks of several threads. Epochs of packets
 // and of barriers cross the wrap, and barriers 2^30. Then dispatches whose counts and ids another thread rewrites: they end. Meant to run
 // plainly and under ThreadSanitizer, AddressSanitizer and UBSan. Prints one line; exits 1 when anything is wrong.
 #include <unistd.h>
@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <random>
 
+#include "kernels/experts/geometry.hpp"
 #include "tests/kernels/launcher.hpp"
 
 namespace trial {
@@ -27,7 +28,7 @@ constexpr int32_t kUntouched = 7;
 /// The parameters that are equal in all calls.
 struct Setting {
   uint32_t world, experts, top_k, hidden, max_tokens, payload_bytes, layout, align, blocks, threads, rows_at_once, parts;
-  bool packets, bytes, exact, weighs, holds, in_place, beside;
+  bool packets, bytes, exact, weighs, holds, in_place, metadata;
   std::vector<std::vector<uint32_t>> placed;  ///< the experts of each rank
 };
 
@@ -53,9 +54,8 @@ class Trial {
   uint64_t run() {
     std::vector<std::vector<Launch>> launches(set_.world);
     routes_.resize(kCalls);
-    args_.reserve(kCalls * set_.world * 16);
     for (uint32_t call = 0; call < kCalls; ++call) {
-      route(call);
+      draw_routes(call);
       for (uint32_t rank = 0; rank < set_.world; ++rank) enqueue(call, rank, launches[rank]);
     }
     launcher::run(launches);
@@ -70,8 +70,7 @@ class Trial {
   uint64_t run_rewritten() {
     std::vector<std::vector<Launch>> launches(set_.world);
     routes_.resize(1);
-    args_.reserve(kRewritten * set_.world * 8);
-    route(0);
+    draw_routes(0);
     timeout_ns_ = 20'000'000;
     for (uint32_t rank = 0; rank < set_.world; ++rank) {
       produce(0, rank);
@@ -102,6 +101,8 @@ class Trial {
 
  private:
   static constexpr uint32_t kRewritten = 40;
+  /// Block states by number: those of the kernels of packets, then those of barriers with their turns.
+  static constexpr uint32_t kSendCalls = 0, kReceiveCalls = 1, kReturnCalls = 2, kSumCalls = 3, kBarrierCalls = 4;
   /// Guard bytes after the region of each rank.
   static constexpr uint64_t kGuardBytes = 1 << 16;
   /// Whether a token has one row on a rank.
@@ -119,21 +120,21 @@ class Trial {
   };
 
   void lay_out() {
-    const uint32_t copies = starts_.back(), pairs = set_.max_tokens * set_.top_k;
+    const uint32_t replicas = starts_.back(), pairs = set_.max_tokens * set_.top_k;
     part_bytes_ = up(set_.hidden * 4, 16);
     row_bytes_ = up(set_.payload_bytes, 16);
-    copies_offset_ = up(sizeof(ExpertHead) + 4 * (copies + set_.world), 16);
-    weights_offset_ = up(copies_offset_ + 2 * pairs, 16);
-    head_bytes_ = up(weights_offset_ + 4 * pairs, 16);
-    capacity_ = is_by_token() ? set_.world * set_.max_tokens : set_.world * pairs + copies * (set_.align - 1);
-    telling_ = sizeof(ExpertHead) / 8 + (set_.layout == kRowsBySource ? pairs : (pairs + 3) / 4 + (pairs + 1) / 2);
-    tellings_at_ = up(set_.world * head_bytes_, 256);
-    rows_at_ = tellings_at_ + up(set_.world * telling_ * 16, 256);
+    replicas_offset_ = up(sizeof(RoutingHeader) + 4 * (replicas + set_.world), 16);
+    weights_offset_ = up(replicas_offset_ + 2 * pairs, 16);
+    header_bytes_ = up(weights_offset_ + 4 * pairs, 16);
+    capacity_ = is_by_token() ? set_.world * set_.max_tokens : set_.world * pairs + replicas * (set_.align - 1);
+    control_packets_ = sizeof(RoutingHeader) / 8 + (set_.layout == kRowsBySource ? pairs : (pairs + 3) / 4 + (pairs + 1) / 2);
+    control_at_ = up(set_.world * header_bytes_, 256);
+    rows_at_ = control_at_ + up(set_.world * control_packets_ * 16, 256);
     const uint64_t per_row = row_bytes_ * (set_.bytes ? 2 : 1), parts = set_.exact ? pairs : uint64_t{set_.world} * set_.max_tokens;
     const uint64_t most = std::max(set_.world * set_.max_tokens * std::max(per_row, part_bytes_), parts * part_bytes_);
-    buffer_bytes_ = rows_at_ + up(most, 256) - tellings_at_;
-    flags_at_ = tellings_at_ + 4 * buffer_bytes_;  // two buffers of dispatches, then two of combines
-    received_at_ = flags_at_ + kExpertGreetingBytes + kExpertVerdictBytes + kMaxBlocks * kMaxWorld * 4;
+    buffer_bytes_ = rows_at_ + up(most, 256) - control_at_;
+    flags_at_ = control_at_ + 4 * buffer_bytes_;  // two buffers of dispatches, then two of combines
+    received_at_ = flags_at_ + kStartFlagBytes + kVerdictBytes + kMaxBlocks * kMaxWorld * 4;
     uint64_t rows = 0;
     for (uint32_t rank = 0; rank < set_.world; ++rank) rows = std::max(rows, most_rows(rank));
     results_at_ = received_at_ + up(rows * set_.payload_bytes, 256);
@@ -149,7 +150,7 @@ class Trial {
     rank.region = memory(region_bytes_ + kGuardBytes);
     rank.state = memory((2 + 2 * local) * 4);
     rank.places = memory(set_.world * set_.max_tokens * (set_.top_k + 2) * 4);
-    rank.calls = memory((5 * kMaxBlocks + 1) * sizeof(BlockState));  // of packets, then of barriers with their turns
+    rank.calls = memory((5 * kMaxBlocks + 1) * sizeof(BlockState));
     rank.progress = memory(sizeof(Progress));
     rank.status = memory(sizeof(Status));
     rank.ids = memory(pairs * 8);
@@ -168,9 +169,9 @@ class Trial {
     std::copy(table.begin(), table.end(), rank.table->as<uint32_t>());
     for (uint32_t i = 0; i < 5 * kMaxBlocks; ++i) rank.calls->as<BlockState>()[i].epoch = i < 4 * kMaxBlocks ? kEpochModulus - 2 : begun_;
     // The state after earlier calls: start flags hold the step from bit 10 on.
-    auto* const greetings = reinterpret_cast<uint32_t*>(rank.region->as() + flags_at_);
-    std::fill_n(greetings, kExpertGreetingBytes / 4, begun_ << 10);
-    std::fill_n(greetings + (kExpertGreetingBytes + kExpertVerdictBytes) / 4, kMaxBlocks * kMaxWorld, begun_);
+    auto* const flags = reinterpret_cast<uint32_t*>(rank.region->as() + flags_at_);
+    std::fill_n(flags, kStartFlagBytes / 4, begun_ << 10);
+    std::fill_n(flags + (kStartFlagBytes + kVerdictBytes) / 4, kMaxBlocks * kMaxWorld, begun_);
   }
 
   /// Rows that operands of a rank have room for.
@@ -203,7 +204,7 @@ class Trial {
     return table;
   }
 
-  void route(uint32_t call) {
+  void draw_routes(uint32_t call) {
     for (uint32_t rank = 0; rank < set_.world; ++rank) {
       Tokens tokens{static_cast<uint32_t>(random_() % (set_.max_tokens + 1)), {}, {}, {}};
       for (uint32_t i = 0; i < tokens.count * set_.top_k; ++i) {
@@ -220,7 +221,7 @@ class Trial {
     }
   }
 
-  /// The copy of an expert that a token takes: rank, and number there.
+  /// The replica of an expert that a token takes: rank, and number there.
   std::pair<uint32_t, uint32_t> taken(uint32_t rank, uint32_t token, int64_t expert) const {
     std::vector<std::pair<uint32_t, uint32_t>> found;
     for (uint32_t holder = 0; holder < set_.world; ++holder) {
@@ -234,106 +235,159 @@ class Trial {
     return found[(rank + token) % found.size()];
   }
 
-  ExpertArgs common(uint32_t number, uint32_t call) const {
+  /// Fills the fields that all kernels read.
+  void fill(ExpertArgs& args, uint32_t number) const {
     const Rank& rank = ranks_[number];
-    ExpertArgs args{};
     args.wait = {rank.progress->as<Progress>(), rank.status->as<Status>(), timeout_ns_};
-    args.table = rank.table->as<uint32_t>();
-    args.heads = rank.region->as();
-    args.state = rank.state->as<uint32_t>();
-    args.places = rank.places->as<uint32_t>();
-    args.token_count = rank.count->as<uint32_t>();
-    args.ids = rank.ids->as();
-    args.weights = rank.weights->as<float>();
-    args.sums = rank.sums->as<float>();
-    args.head_bytes = head_bytes_;
-    args.copies_offset = copies_offset_;
-    args.weights_offset = weights_offset_;
-    args.row_bytes = row_bytes_;
-    args.scales_offset = row_bytes_;
-    args.capacity = capacity_;
     args.rank = number;
     args.world = set_.world;
-    args.op = kOpDispatch;
-    args.dtype = kF32;
-    args.wire = set_.bytes ? kWireBytes : kWireSame;
-    args.payload_bytes = set_.payload_bytes;
+    args.top_k = set_.top_k;
+    args.tokens = args.max_tokens = set_.max_tokens;
+    args.hidden = set_.hidden;
     args.layout = set_.layout;
     args.align = set_.align;
     args.experts = set_.experts;
-    args.copies = starts_.back();
-    args.first_copy = starts_[number];
+    args.replicas = starts_.back();
+    args.first_replica = starts_[number];
     args.local = static_cast<uint32_t>(set_.placed[number].size());
-    args.top_k = set_.top_k;
-    args.hidden = set_.hidden;
-    args.tokens = args.max_tokens = set_.max_tokens;
-    args.id_bytes = 8;
-    args.travelling_offset = rows_at_;
-    args.travelling = rank.region->as() + rows_at_;
-    args.tellings_offset = tellings_at_;
-    args.buffer_bytes = buffer_bytes_;
-    args.buffers = 2;
-    args.telling_packets = static_cast<uint32_t>(telling_);
-    args.rows_at_once = static_cast<uint16_t>(set_.rows_at_once);
-    args.parts = static_cast<uint16_t>(set_.parts);
-    args.follows = call % 2;
-    args.holds = set_.holds;
-    args.placed_offset = args.placed_scales = args.placed_ids = args.placed_weights = kStaged;
-    args.barrier_offset = flags_at_;
-    for (uint32_t peer = 0; peer < set_.world; ++peer) {
-      args.regions[peer] = ranks_[peer].region->as();
-    }
+    args.table = rank.table->as<uint32_t>();
+    args.headers = rank.region->as();
+    args.state = rank.state->as<uint32_t>();
+    args.places = rank.places->as<uint32_t>();
+    args.header_bytes = header_bytes_;
+    args.replicas_offset = replicas_offset_;
+    args.weights_offset = weights_offset_;
+    args.capacity = capacity_;
+  }
+  /// A block of a kernel that moves rows. `kernel`: the number of its block states; kNone: it has none.
+  template <class Args>
+  Args rows_of(uint32_t number, uint32_t kernel) const {
+    Args args{};
+    fill(args, number);
+    args.calls = calls_of(number, kernel);
+    args.row_bytes = args.scales_offset = row_bytes_;
+    args.payload_bytes = set_.payload_bytes;
+    args.wire = set_.bytes ? kWireBytes : kWireSame;
+    args.dtype = kF32;
     return args;
   }
-
-  void kernel(ExpertArgs args, uint32_t task, std::vector<Launch>& launches) {
+  /// A block of a kernel of a combine.
+  template <class Args>
+  Args parts_of(uint32_t number, uint32_t kernel, uint32_t task) const {
+    const Rank& rank = ranks_[number];
+    Args args{};
+    fill(args, number);
+    args.calls = calls_of(number, kernel);
+    args.results = results(number);
+    args.output = rank.output->as();
+    args.sums = rank.sums->as<float>();
+    args.part_bytes = part_bytes_;
+    args.weighs = set_.weighs;
+    args.exact = set_.exact;
+    args.sharers = set_.parts;
+    args.dtype = kF32;
     args.task = task;
-    if (task >= kExpertSend) args.calls = ranks_[args.rank].calls->as<BlockState>() + (task - kExpertSend) * kMaxBlocks;
-    if (task < kExpertSend) args.follows = 0;
-    if (task >= kExpertPush && task < kExpertSend) args.calls = ranks_[args.rank].calls->as<BlockState>() + 4 * kMaxBlocks;
+    return args;
+  }
+  BlockState* calls_of(uint32_t number, uint32_t kernel) const {
+    return kernel == kNone ? nullptr : ranks_[number].calls->as<BlockState>() + kernel * kMaxBlocks;
+  }
+  ExpertRouting routing(uint32_t number) const {
+    const Rank& rank = ranks_[number];
+    return {rank.ids->as(), rank.weights->as<float>(), rank.count->as<uint32_t>(), 8, 0};
+  }
+  ExpertCounts counts(uint32_t number) const {
+    if (set_.layout == kRowsBySource) return {};
+    return {ranks_[number].counts->as<uint32_t>(), ranks_[number].offsets->as<uint32_t>()};
+  }
+  ExpertOutputs outputs(uint32_t number) const {
+    ExpertOutputs into{};
+    into.rows = received(number);
+    into.ids = got_ids(number);
+    into.weights = got_weights(number);
+    into.sources = ranks_[number].sources->as<uint32_t>();
+    return into;
+  }
+  ExpertPeers peers() const {
+    ExpertPeers peers{};
+    peers.barrier_offset = flags_at_;
+    for (uint32_t rank = 0; rank < set_.world; ++rank) peers.regions[rank] = ranks_[rank].region->as();
+    return peers;
+  }
+  /// The packets of dispatches, or of combines, whose buffers follow.
+  ExpertPacketArea packets(bool combine) const {
+    const uint64_t before = combine ? 2 * buffer_bytes_ : 0;
+    ExpertPacketArea area{};
+    area.buffer_bytes = buffer_bytes_;
+    area.control_offset = control_at_ + before;
+    area.data_offset = rows_at_ + before;
+    area.buffers = 2;
+    area.control_packets = combine ? 1 : static_cast<uint32_t>(control_packets_);
+    for (uint32_t rank = 0; rank < set_.world; ++rank) area.regions[rank] = ranks_[rank].region->as();
+    return area;
+  }
+
+  template <class Args>
+  void kernel(const Args& args, std::vector<Launch>& launches, bool one_block = false) {
     // Ranks may have different grids. Some have more blocks than start flags.
-    const uint32_t blocks = task == kExpertCount ? 1 : set_.blocks / 3 * 8 + 1 + (set_.blocks + args.rank) % 3;
+    const uint32_t blocks = one_block ? 1 : set_.blocks / 3 * 8 + 1 + (set_.blocks + args.rank) % 3;
     const Geometry geometry{blocks, set_.threads, kSharedBytes + 4 * static_cast<uint32_t>(expert_words(args, set_.threads)), 0};
-    args_.push_back(args);
-    const ExpertArgs* const kept = &args_.back();
-    const host::Entry entry = host::kernel(kind_of(*kept), kept, geometry);
+    const host::Entry entry = host::kernel(kind_of(args), &args, geometry);
     if (entry == nullptr) {
       ++wrong_[args.rank];
       return;
     }
-    launches.push_back({[entry, kept] { entry(kept); }, geometry});
+    launches.push_back({[entry, args] { entry(&args); }, geometry});
   }
 
   void alone(std::vector<Launch>& launches, std::function<void()> body) { launches.push_back({std::move(body), {1, 1, kSharedBytes, 0}}); }
 
   void dispatch(uint32_t call, uint32_t number, std::vector<Launch>& launches) {
-    Rank& rank = ranks_[number];
-    ExpertArgs args = common(number, call);
-    args.rows = rank.rows->as();
-    args.output = received(number);
-    if (set_.layout != kRowsBySource) args.into.counts = rank.counts->as<uint32_t>();
-    if (set_.layout != kRowsBySource) args.into.offsets = rank.offsets->as<uint32_t>();
-    args.into.sources = rank.sources->as<uint32_t>();
-    args.into.ids = got_ids(number);
-    args.into.weights = got_weights(number);
+    const ExpertRows rows{ranks_[number].rows->as(), nullptr};
     if (set_.packets) {
-      kernel(args, kExpertSend, launches);
-      kernel(args, kExpertReceive, launches);
-    } else {
-      // By source pairs go with rows.
-      if (set_.layout != kRowsBySource) {
-        kernel(args, kExpertHead, launches);
-        kernel(args, kExpertTally, launches);
-        alone(launches, [this, number] { gather_heads(number); });
-        kernel(args, kExpertCount, launches);
-        kernel(args, kExpertPlace, launches);
-      }
-      if (set_.in_place) args.placed_offset = received_at_;
-      if (set_.beside) args.placed_ids = ids_at_;
-      if (set_.beside) args.placed_weights = weights_at_;
-      kernel(args, kExpertPush, launches);
-      args.placed_offset = args.placed_ids = args.placed_weights = kStaged;
-      if (!set_.beside) kernel(args, set_.in_place ? kExpertBeside : kExpertCopy, launches);
+      auto send = rows_of<SendArgs>(number, kSendCalls);
+      send.rows = rows;
+      send.routing = routing(number);
+      send.packets = packets(false);
+      kernel(send, launches);
+      auto receive = rows_of<ReceiveArgs>(number, kReceiveCalls);
+      receive.rows_at_once = set_.rows_at_once;
+      receive.follows = call % 2;
+      receive.holds_replicas = set_.holds;
+      receive.packets = packets(false);
+      receive.counts = counts(number);
+      receive.into = outputs(number);
+      kernel(receive, launches);
+      return;
+    }
+    // By source pairs go with rows.
+    if (set_.layout != kRowsBySource) route(number, launches);
+    auto push = rows_of<PushArgs>(number, kBarrierCalls);
+    push.rows = rows;
+    push.routing = routing(number);
+    push.staged_offset = rows_at_;
+    push.placed = {set_.in_place ? received_at_ : kStaged, kStaged, set_.metadata ? ids_at_ : kStaged,
+                   set_.metadata ? weights_at_ : kStaged};
+    push.peers = peers();
+    kernel(push, launches);
+    if (set_.metadata) return;
+    auto move = rows_of<MoveArgs>(number, kNone);
+    move.staged = ranks_[number].region->as() + rows_at_;
+    move.into = outputs(number);
+    move.task = set_.in_place ? kMoveMetadata : kMoveCopy;
+    kernel(move, launches);
+  }
+
+  /// Routing headers, an all-gather of them, and places.
+  void route(uint32_t number, std::vector<Launch>& launches) {
+    RouteArgs args{};
+    fill(args, number);
+    args.routing = routing(number);
+    args.counts = counts(number);
+    args.pair_places = !is_by_token();
+    for (args.task = 0; args.task < kRouteTasks; ++args.task) {
+      if (args.task == kRouteCount) alone(launches, [this, number] { gather_headers(number); });
+      kernel(args, launches, args.task == kRouteCount);
     }
   }
 
@@ -341,33 +395,39 @@ class Trial {
     alone(launches, [this, call, number] { produce(call, number); });
     dispatch(call, number, launches);
     alone(launches, [this, call, number] { check_received(call, number); });
-    const Rank& rank = ranks_[number];
-    ExpertArgs args = common(number, call);
-    args.op = kOpCombine;
-    args.row_bytes = part_bytes_;
-    args.rows = results(number);
-    args.output = rank.output->as();
-    args.exact = set_.exact;
-    args.weighs = set_.weighs;
-    if (set_.packets) {
-      args.telling_packets = 1;
-      args.tellings_offset += 2 * buffer_bytes_;
-      args.travelling_offset += 2 * buffer_bytes_;
-      // Whole calls leave own parts where they are, and calls in halves do not.
-      args.holds = is_by_token() && call % 3 != 0;
-      kernel(args, kExpertReturn, launches);
-      args.rows = args.holds != 0 ? args.rows : nullptr;
-      kernel(args, kExpertSum, launches);
-    } else if (set_.in_place) {
-      args.placed_offset = results_at_;
-      kernel(args, kExpertPull, launches);
-    } else {
-      for (args.step = 0; args.step < (set_.exact ? set_.top_k : 1); ++args.step) {
-        kernel(args, kExpertDeliver, launches);
-        kernel(args, kExpertTake, launches);
-      }
-    }
+    combine(call, number, launches);
     alone(launches, [this, call, number] { check_summed(call, number); });
+  }
+
+  void combine(uint32_t call, uint32_t number, std::vector<Launch>& launches) {
+    if (set_.packets) {
+      for (const uint32_t task : {kCombineSend, kCombineReceive}) {
+        auto args = parts_of<CombinePacketArgs>(number, task == kCombineSend ? kReturnCalls : kSumCalls, task);
+        // Whole calls leave own parts where they are, and calls in halves do not.
+        args.own_stays = is_by_token() && call % 3 != 0;
+        args.follows = task == kCombineReceive && call % 2;
+        args.packets = packets(true);
+        kernel(args, launches);
+      }
+      return;
+    }
+    if (set_.in_place) {
+      auto pull = parts_of<CombineDirectArgs>(number, kBarrierCalls, kCombineReceive);
+      pull.results_offset = results_at_;
+      pull.peers = peers();
+      kernel(pull, launches);
+      return;
+    }
+    auto deliver = parts_of<CombineDirectArgs>(number, kBarrierCalls, kCombineSend);
+    deliver.parts_offset = rows_at_;
+    deliver.peers = peers();
+    auto take = parts_of<CombineArgs>(number, kNone, kCombineReceive);
+    take.received = ranks_[number].region->as() + rows_at_;
+    for (uint32_t step = 0; step < (set_.exact ? set_.top_k : 1); ++step) {
+      deliver.step = take.step = step;
+      kernel(deliver, launches);
+      kernel(take, launches);
+    }
   }
 
   void produce(uint32_t call, uint32_t number) {
@@ -378,18 +438,18 @@ class Trial {
     std::copy(tokens.weights.begin(), tokens.weights.end(), rank.weights->as<float>());
     std::copy(tokens.rows.begin(), tokens.rows.end(), rank.rows->as());
     std::memset(received(number), 0x5A, received_bytes(number));
-    const uint64_t beside = most_rows(number) * set_.top_k;
-    std::fill_n(got_ids(number), beside, kUntouched);
-    std::fill_n(got_weights(number), beside, static_cast<float>(kUntouched));
+    const uint64_t metadata = most_rows(number) * set_.top_k;
+    std::fill_n(got_ids(number), metadata, kUntouched);
+    std::fill_n(got_weights(number), metadata, static_cast<float>(kUntouched));
   }
 
-  /// An all-gather of heads.
-  void gather_heads(uint32_t number) {
+  /// An all-gather of routing headers.
+  void gather_headers(uint32_t number) {
     meet_.arrive_and_wait();
     for (uint32_t other = 0; other < set_.world; ++other) {
       if (other == number) continue;
-      const uint64_t at = other * head_bytes_;
-      std::memcpy(ranks_[number].region->as() + at, ranks_[other].region->as() + at, head_bytes_);
+      const uint64_t at = other * header_bytes_;
+      std::memcpy(ranks_[number].region->as() + at, ranks_[other].region->as() + at, header_bytes_);
     }
     meet_.arrive_and_wait();
   }
@@ -436,7 +496,7 @@ class Trial {
     each_row(call, number, [&](uint32_t place, uint32_t source, uint32_t token, uint32_t k, uint32_t local) {
       std::memcpy(&all[uint64_t{place} * bytes], &routes_[call][source].rows[uint64_t{token} * bytes], bytes);
       const uint32_t* const from = rank.sources->as<uint32_t>() + 2 * place;
-      wrong_[number] += !set_.beside && (from[0] != source || from[1] != token);
+      wrong_[number] += !set_.metadata && (from[0] != source || from[1] != token);
       for (uint32_t i = 0; i < set_.hidden; ++i)
         results(number)[uint64_t{place} * set_.hidden + i] = result(call, number, source, token, local, i);
       for (uint32_t j = 0; j < set_.top_k && is_by_token(); ++j) {
@@ -471,7 +531,7 @@ class Trial {
     for (uint32_t token = 0; token < tokens.count; ++token) {
       for (uint32_t i = 0; i < set_.hidden; ++i) {
         std::vector<float> parts(set_.world);
-        std::vector<bool> gives(set_.world);
+        std::vector<bool> has_part(set_.world);
         float sum = 0;
         for (uint32_t k = 0; k < set_.top_k; ++k) {
           const uint32_t pair = token * set_.top_k + k;
@@ -480,11 +540,11 @@ class Trial {
           const float value = result(call, holder, number, token, by_token ? 0 : local, i);
           const float term = set_.weighs && !by_token ? value * tokens.weights[pair] : value;
           parts[holder] = by_token ? value : parts[holder] + term;
-          gives[holder] = true;
+          has_part[holder] = true;
           if (exact) sum += term;
         }
         for (uint32_t holder = 0; holder < set_.world && !exact; ++holder) {
-          if (gives[holder]) sum += parts[holder];
+          if (has_part[holder]) sum += parts[holder];
         }
         wrong_[number] += ranks_[number].output->as<float>()[token * set_.hidden + i] != sum;
       }
@@ -496,14 +556,13 @@ class Trial {
   std::barrier<> meet_;
   std::vector<uint64_t> wrong_;
   std::deque<Rank> ranks_;
-  std::vector<uint32_t> starts_{0};  ///< the first copy of each rank
+  std::vector<uint32_t> starts_{0};  ///< the first replica of each rank
   std::vector<std::vector<Tokens>> routes_;
-  std::vector<ExpertArgs> args_;
   uint32_t begun_ = 0;  ///< the epoch of the first barrier
   uint64_t timeout_ns_ = 100'000'000'000;
-  uint64_t part_bytes_ = 0, row_bytes_ = 0, copies_offset_ = 0, weights_offset_ = 0, head_bytes_ = 0, capacity_ = 0;
-  uint64_t telling_ = 0, tellings_at_ = 0, rows_at_ = 0, buffer_bytes_ = 0, flags_at_ = 0, received_at_ = 0, results_at_ = 0, ids_at_ = 0,
-           weights_at_ = 0, region_bytes_ = 0;
+  uint64_t part_bytes_ = 0, row_bytes_ = 0, replicas_offset_ = 0, weights_offset_ = 0, header_bytes_ = 0, capacity_ = 0;
+  uint64_t control_packets_ = 0, control_at_ = 0, rows_at_ = 0, buffer_bytes_ = 0, flags_at_ = 0, received_at_ = 0, results_at_ = 0,
+           ids_at_ = 0, weights_at_ = 0, region_bytes_ = 0;
 };
 
 Setting draw(uint32_t trial, std::mt19937_64& random) {
@@ -528,7 +587,7 @@ Setting draw(uint32_t trial, std::mt19937_64& random) {
   set.weighs = !by_token && below(4) != 0;
   set.holds = below(2) == 0;
   set.in_place = !set.packets && by_token && below(2) == 0;
-  set.beside = set.in_place && set.layout == kRowsBySource && below(2) == 0;
+  set.metadata = set.in_place && set.layout == kRowsBySource && below(2) == 0;
   if (set.in_place) {
     set.hidden = static_cast<uint32_t>(up(set.hidden, 4));
     set.payload_bytes = set.bytes ? static_cast<uint32_t>(up(set.payload_bytes, 16)) : 4 * set.hidden;

@@ -73,7 +73,8 @@ fn generate(root: &Path) -> String {
         .expect("bindgen")
         .to_string()
         .replace("symmetra_kernels_", "")
-        .replace("symmetra_device_", "");
+        .replace("symmetra_device_", "")
+        .replace("pub _base", "pub base");
     let blocks: String = launches(root).iter().map(|[name, args, _]| block(name, args)).collect();
     let source = format!("{source}\n{}{TRAIT}{blocks}", none(&source));
     // Only now, when every name is as long as it stays.

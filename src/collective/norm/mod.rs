@@ -199,7 +199,7 @@ impl<'a> NormCall<'a> {
             // device's work, or are the caller's duty (bounds, liveness).
             None => unsafe { raw.launch(&args, &geometry) },
             // SAFETY: as above; the bias is an operand as long as the weight.
-            Some(bias) => unsafe { raw.launch(&args::LayerNormArgs { _base: args, bias }, &geometry) },
+            Some(bias) => unsafe { raw.launch(&args::LayerNormArgs { base: args, bias }, &geometry) },
         })
     }
 
@@ -308,7 +308,7 @@ impl FusedNorm {
                 // found, and are freed only after the device's work, or are the caller's duty.
                 None => unsafe { raw.launch(&args, &launch.geometry) },
                 // SAFETY: as above; the bias is an operand as long as the weight.
-                Some(bias) => unsafe { raw.launch(&args::FusedLayerNormArgs { _base: args, bias }, &launch.geometry) },
+                Some(bias) => unsafe { raw.launch(&args::FusedLayerNormArgs { base: args, bias }, &launch.geometry) },
             })?;
         }
         Ok(())

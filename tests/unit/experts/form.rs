@@ -27,10 +27,10 @@ fn sizes_of_a_model() {
     let mut config = ExpertConfig::new(256, 8, 7168, 128);
     config.wire = Wire::F8(Scales::F32);
     let first = form(&config, 8, 0);
-    assert_eq!((first.copies, first.local, first.first_copy, first.groups), (256, 32, 0, 56));
+    assert_eq!((first.replicas, first.local, first.first_replica, first.groups), (256, 32, 0, 56));
     assert_eq!((first.payload_bytes, first.scales_offset, first.row_bytes), (7168, 7168, 7168 + 224));
     assert_eq!((first.part_bytes, first.capacity), (7168 * 2, 8 * 128));
-    assert_eq!(form(&config, 8, 3).first_copy, 96);
+    assert_eq!(form(&config, 8, 3).first_replica, 96);
     config.wire = Wire::F8(Scales::E8M0);
     assert_eq!(form(&config, 8, 0).row_bytes, 7168 + 64);
     config.layout = Layout::ByExpert { align: 16 };
@@ -68,15 +68,15 @@ fn nothing_overlaps() {
             config.wire = wire;
             let form = form(&config, world, world - 1);
             let pairs = max_tokens * top_k;
-            assert!(form.copies_offset >= size_of::<args::ExpertHead>() + 4 * (form.copies + world));
-            assert!(form.weights_offset >= form.copies_offset + 2 * pairs);
-            assert!(form.head_bytes >= form.weights_offset + 4 * pairs);
+            assert!(form.replicas_offset >= size_of::<args::RoutingHeader>() + 4 * (form.replicas + world));
+            assert!(form.weights_offset >= form.replicas_offset + 2 * pairs);
+            assert!(form.header_bytes >= form.weights_offset + 4 * pairs);
             assert!(
-                [form.head_bytes, form.row_bytes, form.part_bytes, form.scales_offset]
+                [form.header_bytes, form.row_bytes, form.part_bytes, form.scales_offset]
                     .iter()
                     .all(|bytes| bytes % 16 == 0)
             );
-            assert!(form.heads_at(1) >= world * form.head_bytes);
+            assert!(form.headers_at(1) >= world * form.header_bytes);
             assert!(form.parts_at(3) - form.rows_at(3) >= world * max_tokens * form.row_bytes.max(form.part_bytes));
             for (method, comes) in [(Method::Gather, true), (Method::Broadcast, true), (Method::Direct, world == 1)] {
                 let parts = form.region_bytes(3, method) - form.parts_at(3);

@@ -11,8 +11,8 @@ struct ReceiveShared {
   uint32_t stride;        ///< words for the places of a row
   uint32_t* places;       ///< for each of the block's tokens: the places of its row, kNone for unused ones
   uint32_t* experts;      ///< for each pair of the block's tokens: the local expert, or kNone
-  uint32_t* heads;        ///< kHeadWords a rank
-  uint32_t* copies;       ///< replicas of the pairs of all ranks, two in a word, if the block holds them
+  uint32_t* headers;      ///< kHeaderWords a rank
+  uint32_t* replicas;     ///< replicas of the pairs of all ranks, two in a word, if the block holds them
   uint32_t* pairs;        ///< for each replica: pairs of all ranks
   uint32_t* before;       ///< for each local expert: pairs before the block's tokens
   uint32_t* rows;         ///< by rank, in two halves of a word: received tokens before the block's, and all received tokens
@@ -21,15 +21,15 @@ struct ReceiveShared {
   uint32_t* pair_places;  ///< for each pair of the block's tokens: its place, or kNone
   uint32_t* scan;         ///< kScanWords a thread
 
-  SYMMETRA_DEVICE ReceiveShared(const ExpertArgs& args, uint32_t* words)
+  SYMMETRA_DEVICE ReceiveShared(const ReceiveArgs& args, uint32_t* words)
       : room((args.max_tokens * args.top_k + 3) / 4 * 2),  // whole packets
         stride((args.top_k + 3) / 4 * 4),                  // read four at once
         places(words),
         experts(places + args.rows_at_once * stride),
-        heads(experts + (args.rows_at_once * args.top_k + 3) / 4 * 4),
-        copies(heads + kHeadWords * args.world),
-        pairs(copies + (args.holds != 0 ? args.world * room : 0)),
-        before(pairs + args.copies),
+        headers(experts + (args.rows_at_once * args.top_k + 3) / 4 * 4),
+        replicas(headers + kHeaderWords * args.world),
+        pairs(replicas + (args.holds_replicas != 0 ? args.world * room : 0)),
+        before(pairs + args.replicas),
         rows(before + args.local),
         come(rows + 1),
         offsets(come + args.world),
@@ -39,21 +39,21 @@ struct ReceiveShared {
 
 /// The routing headers of all ranks, from the view of a block. Work that does not depend on the headers runs before
 /// waiting for them.
-class Heard {
+class ArrivedHeaders {
  public:
-  SYMMETRA_DEVICE Heard(const ExpertArgs& args, const ExpertPackets& packets, device::Waiter& waiter, const ReceiveShared& shared)
+  SYMMETRA_DEVICE ArrivedHeaders(const ReceiveArgs& args, const ExpertPackets& packets, device::Waiter& waiter, const ReceiveShared& shared)
       : args_(args),
         packets_(packets),
         waiter_(waiter),
         shared_(shared),
         teams_((platform::threads() + platform::kTeam - 1) / platform::kTeam) {
     SYMMETRA_ROLLED
-    for (uint32_t i = platform::thread(); i <= args.copies + args.local + args.world; i += platform::threads()) shared_.pairs[i] = 0;
+    for (uint32_t i = platform::thread(); i <= args.replicas + args.local + args.world; i += platform::threads()) shared_.pairs[i] = 0;
     // Teams share the headers: several teams process one header, so that headers are not processed one after the other.
     part_ = platform::thread() / platform::kTeam;
     while ((share_ + 1) * args.world <= teams_) ++share_;
-    for (; part_ >= share_; part_ -= share_) ++head_;
-    if (head_ < args.world) copies_ = copies_on(head_);  // loads whose values are not used here
+    for (; part_ >= share_; part_ -= share_) ++header_;
+    if (header_ < args.world) replicas_ = replicas_on(header_);  // loads whose values are not used here
   }
 
   /// Waits for the routing headers of all ranks, except the weights, and stores them in block-shared memory. Returns
@@ -62,21 +62,21 @@ class Heard {
     // Whole rounds of one packet for each thread, for headers of as many tokens as this rank has: at least for the
     // fixed part of every header.
     uint32_t number = platform::thread(), sure = platform::threads();
-    while (sure < packets_.copies_end(args_.tokens) * args_.world) sure += platform::threads();
+    while (sure < packets_.replicas_end(args_.tokens) * args_.world) sure += platform::threads();
     SYMMETRA_ROLLED
-    for (; number < sure; number += platform::threads()) head_packet(number);
+    for (; number < sure; number += platform::threads()) header_packet(number);
     if (platform::sync_block_or(waiter_.gave_up())) return false;
     SYMMETRA_ROLLED
     for (uint32_t source = 0; source < args_.world; ++source) {
       const uint32_t count = tokens(source);
       most_ = count > most_ ? count : most_;
       all_ += count;
-      wrong_ |= word(source, kHeadWrong);
+      wrong_ |= word(source, kHeaderWrong);
     }
-    const uint32_t packets = packets_.copies_end(most_) * args_.world;
+    const uint32_t packets = packets_.replicas_end(most_) * args_.world;
     if (packets <= sure) return true;
     SYMMETRA_ROLLED
-    for (; number < packets; number += platform::threads()) head_packet(number);
+    for (; number < packets; number += platform::threads()) header_packet(number);
     return !platform::sync_block_or(waiter_.gave_up());
   }
 
@@ -85,33 +85,35 @@ class Heard {
   /// Tokens of the rank that has most.
   SYMMETRA_DEVICE uint32_t most() const { return most_; }
   /// The replicas of two consecutive pairs, of which the first has an even number.
-  SYMMETRA_DEVICE uint32_t copies_of(uint32_t source, uint32_t two) const {
-    return args_.holds != 0 ? shared_.copies[source * shared_.room + two] : packets_.word(source, kHeadWords + two);
+  SYMMETRA_DEVICE uint32_t replicas_of(uint32_t source, uint32_t two) const {
+    return args_.holds_replicas != 0 ? shared_.replicas[source * shared_.room + two] : packets_.word(source, kHeaderWords + two);
   }
   /// The replica of a pair.
-  SYMMETRA_DEVICE uint32_t copy_of(uint32_t source, uint32_t pair) const { return copies_of(source, pair / 2) >> pair % 2 * 16 & 0xFFFF; }
+  SYMMETRA_DEVICE uint32_t replica_of(uint32_t source, uint32_t pair) const {
+    return replicas_of(source, pair / 2) >> pair % 2 * 16 & 0xFFFF;
+  }
   /// Whether a token has an expert here.
   SYMMETRA_DEVICE bool comes(uint32_t source, uint32_t token) const {
-    return goes(source, token, {args_.first_copy, args_.first_copy + args_.local});
+    return goes(source, token, {args_.first_replica, args_.first_replica + args_.local});
   }
 
   /// Consecutive replicas: the first, and the end.
-  struct Copies {
+  struct Replicas {
     uint32_t first, end;
   };
   /// Whether a token has an expert among some replicas. Eight pairs are loaded at once.
-  SYMMETRA_DEVICE bool goes(uint32_t source, uint32_t token, const Copies& among) const {
+  SYMMETRA_DEVICE bool goes(uint32_t source, uint32_t token, const Replicas& among) const {
     const uint32_t begin = token * args_.top_k, end = begin + args_.top_k;
     bool any = false;
     SYMMETRA_ROLLED
     for (uint32_t first = begin / 2; first * 2 < end; first += 4) {
-      uint32_t copies[4];
+      uint32_t replicas[4];
       SYMMETRA_UNROLL
-      for (uint32_t i = 0; i < 4; ++i) copies[i] = (first + i) * 2 < end ? copies_of(source, first + i) : 0;
+      for (uint32_t i = 0; i < 4; ++i) replicas[i] = (first + i) * 2 < end ? replicas_of(source, first + i) : 0;
       SYMMETRA_UNROLL
       for (uint32_t i = 0; i < 8; ++i) {
-        const uint32_t pair = first * 2 + i, copy = copies[i / 2] >> i % 2 * 16 & 0xFFFF;
-        any |= pair >= begin && pair < end && copy - among.first < among.end - among.first;
+        const uint32_t pair = first * 2 + i, replica = replicas[i / 2] >> i % 2 * 16 & 0xFFFF;
+        any |= pair >= begin && pair < end && replica - among.first < among.end - among.first;
       }
     }
     return any;
@@ -131,18 +133,18 @@ class Heard {
   /// Counts the pairs of all ranks before a token of a rank, and if `all` also all pairs. A sync must follow.
   SYMMETRA_DEVICE void tally(uint32_t its_source, uint32_t its_first, bool all) const {
     SYMMETRA_ROLLED
-    for (uint32_t source = head_; source < args_.world; source += teams_) {
+    for (uint32_t source = header_; source < args_.world; source += teams_) {
       const uint32_t pairs = tokens(source) * args_.top_k;
       const uint32_t ahead = source < its_source ? pairs : source == its_source ? its_first * args_.top_k : 0;
       SYMMETRA_ROLLED
       for (uint32_t two = part_ * platform::kTeam + platform::thread() % platform::kTeam; two * 2 < pairs;
            two += share_ * platform::kTeam) {
-        const uint32_t copies = copies_of(source, two);
+        const uint32_t replicas = replicas_of(source, two);
         SYMMETRA_UNROLL
         for (uint32_t i = 0; i < 2; ++i) {
-          const uint32_t copy = i == 0 ? copies & 0xFFFF : copies >> 16, pair = two * 2 + i, expert = copy - args_.first_copy;
-          if (copy == kNoCopy || pair >= pairs) continue;
-          if (all) platform::add_shared(shared_.pairs + copy, 1);
+          const uint32_t replica = i == 0 ? replicas & 0xFFFF : replicas >> 16, pair = two * 2 + i, expert = replica - args_.first_replica;
+          if (replica == kNoReplica || pair >= pairs) continue;
+          if (all) platform::add_shared(shared_.pairs + replica, 1);
           if (pair < ahead && expert < args_.local) platform::add_shared(shared_.before + expert, 1);
         }
       }
@@ -164,14 +166,14 @@ class Heard {
   SYMMETRA_DEVICE bool is_wrong() const { return (wrong_ != 0 || (!fit() && exceeds())) && found_wrong(); }
 
  private:
-  SYMMETRA_DEVICE uint32_t word(uint32_t source, uint32_t i) const { return shared_.heads[source * kHeadWords + i]; }
+  SYMMETRA_DEVICE uint32_t word(uint32_t source, uint32_t i) const { return shared_.headers[source * kHeaderWords + i]; }
 
   /// Waits for one packet of the headers, and stores its data. Consecutive numbers are the same packet of consecutive
   /// ranks. The first packet of a header contains the header's length, so it is loaded together with the other packet.
-  SYMMETRA_DEVICE void head_packet(uint32_t number) {
+  SYMMETRA_DEVICE void header_packet(uint32_t number) {
     const uint32_t i = number / args_.world, source = number - i * args_.world;
     if (i >= packets_.weights_at()) return;
-    const Packet* const from = packets_.telling(args_.rank, source, 0);
+    const Packet* const from = packets_.control(args_.rank, source, 0);
     Packet packet;
     uint32_t count = 0;
     waiter_.until(source, [&] {
@@ -179,14 +181,14 @@ class Heard {
       packet = platform::load_packet(from + i);
       if (!ByteProtocol::arrived(first, packets_.epoch())) return false;
       count = ByteProtocol::decode(first).word[0];
-      return i >= packets_.copies_end(count) || ByteProtocol::arrived(packet, packets_.epoch());
+      return i >= packets_.replicas_end(count) || ByteProtocol::arrived(packet, packets_.epoch());
     });
-    if (waiter_.gave_up() || i >= packets_.copies_end(count)) return;
+    if (waiter_.gave_up() || i >= packets_.replicas_end(count)) return;
     const Words<2> data = ByteProtocol::decode(packet);
-    if (2 * i < kHeadWords) {
-      platform::store_shared(shared_.heads + source * kHeadWords + 2 * i, data);
-    } else if (args_.holds != 0) {
-      platform::store_shared(shared_.copies + source * shared_.room + 2 * i - kHeadWords, data);
+    if (2 * i < kHeaderWords) {
+      platform::store_shared(shared_.headers + source * kHeaderWords + 2 * i, data);
+    } else if (args_.holds_replicas != 0) {
+      platform::store_shared(shared_.replicas + source * shared_.room + 2 * i - kHeaderWords, data);
     }
   }
 
@@ -194,7 +196,7 @@ class Heard {
   SYMMETRA_DEVICE bool fit() const {
     uint64_t rows = all_;
     if (args_.layout != kRowsByRank) rows *= args_.top_k;
-    if (args_.layout == kRowsByExpert) rows += uint64_t{args_.copies} * (args_.align - 1);
+    if (args_.layout == kRowsByExpert) rows += uint64_t{args_.replicas} * (args_.align - 1);
     return rows <= args_.capacity;
   }
 
@@ -204,13 +206,15 @@ class Heard {
     if (args_.layout != kRowsPadded) return true;
     bool any = false;
     SYMMETRA_ROLLED
-    for (uint32_t copy = platform::thread(); copy < args_.copies; copy += platform::threads()) any |= shared_.pairs[copy] > args_.capacity;
+    for (uint32_t replica = platform::thread(); replica < args_.replicas; replica += platform::threads()) {
+      any |= shared_.pairs[replica] > args_.capacity;
+    }
     return platform::sync_block_or(any);
   }
 
   /// Looks for errors in the same order on all ranks. The first block reports the first error.
   SYMMETRA_DEVICE bool found_wrong() const {
-    if (wrong_ != 0 && reports_heads(args_, [&](uint32_t source, uint32_t i) { return word(source, i); })) return true;
+    if (wrong_ != 0 && reports_headers(args_, [&](uint32_t source, uint32_t i) { return word(source, i); })) return true;
     const bool padded = args_.layout == kRowsPadded;
     if (!padded) count_rows();
     platform::sync_block();
@@ -227,13 +231,14 @@ class Heard {
   SYMMETRA_DEVICE void count_rows() const {
     const uint32_t first = part_ * platform::kTeam + platform::thread() % platform::kTeam, step = share_ * platform::kTeam;
     SYMMETRA_ROLLED
-    for (uint32_t rank = head_; rank < args_.world; rank += teams_) {
-      const Copies copies = rank == head_ ? copies_ : copies_on(rank);
+    for (uint32_t rank = header_; rank < args_.world; rank += teams_) {
+      const Replicas replicas = rank == header_ ? replicas_ : replicas_on(rank);
       uint32_t rows = 0;
       if (args_.layout == kRowsByRank) {
-        each_token(first, step, [&](uint32_t source, uint32_t token) { rows += goes(source, token, copies); });
+        each_token(first, step, [&](uint32_t source, uint32_t token) { rows += goes(source, token, replicas); });
       } else {
-        for (uint32_t copy = copies.first + first; copy < copies.end; copy += step) rows += aligned_rows(args_, shared_.pairs[copy]);
+        for (uint32_t replica = replicas.first + first; replica < replicas.end; replica += step)
+          rows += aligned_rows(args_, shared_.pairs[replica]);
       }
       if (rows != 0) platform::add_shared(shared_.come + rank, rows);
     }
@@ -241,34 +246,34 @@ class Heard {
 
   /// Padded: the rows of the expert with the most rows on a rank.
   SYMMETRA_DEVICE uint32_t most_of(uint32_t rank) const {
-    const Copies copies = copies_on(rank);
+    const Replicas replicas = replicas_on(rank);
     uint32_t most = 0;
     SYMMETRA_ROLLED
-    for (uint32_t copy = copies.first + platform::thread(); copy < copies.end; copy += platform::threads()) {
-      const uint32_t pairs = shared_.pairs[copy];
+    for (uint32_t replica = replicas.first + platform::thread(); replica < replicas.end; replica += platform::threads()) {
+      const uint32_t pairs = shared_.pairs[replica];
       most = pairs > most ? pairs : most;
     }
     return block_max(most, shared_.scan);
   }
 
   /// The replicas on a rank.
-  SYMMETRA_DEVICE Copies copies_on(uint32_t rank) const {
+  SYMMETRA_DEVICE Replicas replicas_on(uint32_t rank) const {
     const ExpertTable table(args_);
-    return {table.first_copy(rank), table.first_copy(rank + 1)};
+    return {table.first_replica(rank), table.first_replica(rank + 1)};
   }
 
-  const ExpertArgs& args_;
+  const ReceiveArgs& args_;
   const ExpertPackets& packets_;
   device::Waiter& waiter_;
   ReceiveShared shared_;
   uint32_t teams_;
-  uint32_t share_ = 1;  ///< teams that share a header
-  uint32_t head_ = 0;   ///< the first header of this thread's team
-  uint32_t part_ = 0;   ///< the number of the team among the teams that share the header
-  Copies copies_{};     ///< on the rank of that header
-  uint32_t most_ = 0;   ///< tokens of the rank with the most tokens
-  uint32_t all_ = 0;    ///< tokens of all ranks
-  uint32_t wrong_ = 0;  ///< nonzero: a header reports an error
+  uint32_t share_ = 1;   ///< teams that share a header
+  uint32_t header_ = 0;  ///< the first header of this thread's team
+  uint32_t part_ = 0;    ///< the number of the team among the teams that share the header
+  Replicas replicas_{};  ///< on the rank of that header
+  uint32_t most_ = 0;    ///< tokens of the rank with the most tokens
+  uint32_t all_ = 0;     ///< tokens of all ranks
+  uint32_t wrong_ = 0;   ///< nonzero: a header reports an error
 };
 
 }  // namespace symmetra::kernels
