@@ -144,8 +144,8 @@ void dispatch(const std::vector<Rank>& ranks, uint32_t layout, uint32_t number, 
     return;
   }
   receive.counts.rows = rank.counts;
-  launch(expert_receive<RowProtocol>, rank.place, receive, up(expected, at_once) / at_once,
-         up(Plan::row / 16 * at_once, 32) + at_once * kTopK, kMostAheadThreads);
+  launch(layout == kRowsByRank ? expert_receive<RowProtocol, true> : expert_receive<RowProtocol, false>, rank.place, receive,
+         up(expected, at_once) / at_once, up(Plan::row / 16 * at_once, 32) + at_once * kTopK, kMostAheadThreads);
 }
 
 void combine(const std::vector<Rank>& ranks, uint32_t layout, uint32_t number, uint32_t tokens) {

@@ -77,8 +77,11 @@ template <class Backend>
 typename Backend::Entry experts_kernel(const ReceiveArgs& args) {
   if (args.layout == kRowsBySource && args.wire == kWireBytes) return Backend::template entry<&expert_receive_by_source<ByteProtocol>>();
   if (args.layout == kRowsBySource) return Backend::template entry<&expert_receive_by_source<RowProtocol>>();
-  if (args.wire == kWireBytes) return Backend::template entry<&expert_receive<ByteProtocol>>();
-  return Backend::template entry<&expert_receive<RowProtocol>>();
+  const bool by_rank = args.layout == kRowsByRank;
+  if (args.wire == kWireBytes && by_rank) return Backend::template entry<&expert_receive<ByteProtocol, true>>();
+  if (args.wire == kWireBytes) return Backend::template entry<&expert_receive<ByteProtocol, false>>();
+  if (by_rank) return Backend::template entry<&expert_receive<RowProtocol, true>>();
+  return Backend::template entry<&expert_receive<RowProtocol, false>>();
 }
 template <class Backend>
 typename Backend::Entry experts_kernel(const CombineArgs& args) {

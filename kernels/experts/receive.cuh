@@ -7,8 +7,8 @@
 namespace symmetra::kernels {
 
 /// One receive, from the view of a block. Work that does not depend on the routing headers runs before waiting for
-/// them.
-template <class Protocol>
+/// them. kByRank: whether the layout is kRowsByRank. One kernel for all layouts would have longer code.
+template <class Protocol, bool kByRank>
 class Receive {
  public:
   SYMMETRA_DEVICE Receive(const ReceiveArgs& args, const ExpertPackets& packets, device::Waiter& waiter, uint32_t* words)
@@ -35,9 +35,9 @@ class Receive {
     begin_group();
     const bool stores_counts = platform::block() == platform::blocks() - 1;
     // In the by-rank layout, places of pairs are needed only if the caller requested an index.
-    const bool by_rank = args_.layout == kRowsByRank, pairs = !by_rank || args_.into.index != nullptr, counts = pairs || stores_counts;
+    const bool pairs = !kByRank || args_.into.index != nullptr, counts = pairs || stores_counts;
     if (counts) headers_.tally(source_, first_, true);
-    if (by_rank) headers_.tally_rows(source_, first_);
+    if (kByRank) headers_.tally_rows(source_, first_);
     // The first packet of the first row, and the first weight, are loaded while the block computes their places. They
     // could not be loaded earlier: they arrive after the headers.
     Incoming<Protocol, 1> ahead;
@@ -53,7 +53,7 @@ class Receive {
     if (wrong) return;
     if (counts && args_.layout != kRowsPadded) place_experts();
     for (;;) {
-      if (by_rank) place_rows();
+      if (kByRank) place_rows();
       if (pairs) place_pairs();
       platform::sync_block();
       describe(weight);
@@ -69,7 +69,7 @@ class Receive {
       platform::sync_block();
       begin_group();
       if (pairs) headers_.tally(source_, first_, false);
-      if (by_rank) headers_.tally_rows(source_, first_);
+      if (kByRank) headers_.tally_rows(source_, first_);
       platform::sync_block();
     }
     if (stores_counts) store_counts();
@@ -146,7 +146,6 @@ class Receive {
   /// Computes the places of the pairs of the block's tokens.
   SYMMETRA_DEVICE void place_pairs() {
     const Places places(args_);
-    const bool by_rank = args_.layout == kRowsByRank;
     const uint32_t first = first_ * args_.top_k, count = rows_ * args_.top_k;
     SYMMETRA_ROLLED
     for (uint32_t i = from_end(); i < count; i += platform::threads()) {
@@ -163,7 +162,7 @@ class Receive {
         places.pairs[uint64_t{source_} * args_.max_tokens * args_.top_k + first + i] = place;
       }
       shared_.pair_places[i] = place;
-      if (!by_rank) shared_.places[row * shared_.stride + i - row * args_.top_k] = place;
+      if (!kByRank) shared_.places[row * shared_.stride + i - row * args_.top_k] = place;
     }
   }
 
@@ -227,7 +226,6 @@ class Receive {
   /// Writes the metadata of the pairs of the block's tokens, and stores what combines need of them. The last threads
   /// begin, because the first threads have packets. `weight`: the first weight packet that this thread loaded.
   SYMMETRA_DEVICE void describe(Packet weight) const {
-    const bool by_rank = args_.layout == kRowsByRank;
     const Headers headers(args_);
     const Places places(args_);
     const uint32_t first = first_ * args_.top_k, count = rows_ * args_.top_k;
@@ -241,7 +239,7 @@ class Receive {
         none &= row_places.word[0] & row_places.word[1] & row_places.word[2] & row_places.word[3];
       }
       const bool comes = none != kNone;
-      const uint32_t row_place = by_rank ? shared_.places[row * shared_.stride] : 0;
+      const uint32_t row_place = kByRank ? shared_.places[row * shared_.stride] : 0;
       if (k == 0) places.tokens[uint64_t{source_} * args_.max_tokens + token] = comes ? row_place : kNone;
       if (!comes) continue;
       const uint32_t expert = shared_.experts[i];
@@ -252,15 +250,15 @@ class Receive {
         headers.replicas(source_)[pair] = static_cast<uint16_t>(headers_.replica_of(source_, pair));
         headers.weights(source_)[pair] = value;
       }
-      if (!by_rank && !here) continue;
-      const uint64_t place = by_rank ? row_place : shared_.pair_places[i], at = by_rank ? place * args_.top_k + k : place;
+      if (!kByRank && !here) continue;
+      const uint64_t place = kByRank ? row_place : shared_.pair_places[i], at = kByRank ? place * args_.top_k + k : place;
       if (args_.into.ids != nullptr) args_.into.ids[at] = here ? static_cast<int32_t>(expert) : -1;
       if (args_.into.weights != nullptr) args_.into.weights[at] = here ? value : 0.0f;
-      if (args_.into.sources != nullptr && (!by_rank || k == 0)) {
+      if (args_.into.sources != nullptr && (!kByRank || k == 0)) {
         args_.into.sources[place * 2] = source_;
         args_.into.sources[place * 2 + 1] = token;
       }
-      if (by_rank && here && args_.into.index != nullptr) args_.into.index[shared_.pair_places[i]] = row_place;
+      if (kByRank && here && args_.into.index != nullptr) args_.into.index[shared_.pair_places[i]] = row_place;
     }
   }
 
@@ -282,7 +280,7 @@ class Receive {
     }
     if (platform::thread() != 0) return;
     const uint32_t end = args_.layout == kRowsPadded ? args_.local * static_cast<uint32_t>(args_.capacity) : end_;
-    state.rows() = args_.layout == kRowsByRank ? come_ : end;
+    state.rows() = kByRank ? come_ : end;
     if (args_.counts.offsets != nullptr) args_.counts.offsets[args_.local] = end;
   }
 
@@ -306,10 +304,10 @@ static_assert(kReceiveBound >= kMostAheadThreads);
 
 /// Waits for the routing headers of all ranks and the rows of this rank, and writes the rows to their places. After its
 /// sending kernel, this kernel starts immediately: its inputs arrive in packets or precede the sending kernel.
-template <class Protocol>
+template <class Protocol, bool kByRank>
 SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(kReceiveBound) expert_receive(SYMMETRA_ARGS(ReceiveArgs) args) {
   receive_call(args, kOpDispatch, [&](const ExpertPackets& packets, device::Waiter& waiter) {
-    Receive<Protocol> receive(args, packets, waiter, platform::kept_shared<uint32_t>());
+    Receive<Protocol, kByRank> receive(args, packets, waiter, platform::kept_shared<uint32_t>());
     if (receive.await_headers()) {
       receive.run();
       packets.scrub([&](uint32_t source) { return receive.headers().tokens(source); });
