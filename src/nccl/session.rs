@@ -91,7 +91,7 @@ impl NcclSession {
     ) -> Result<Self> {
         const NAME: &str = "ncclCommInitRankConfig";
         let (rank, ranks) = place.numbers()?;
-        device.make_current()?;
+        let _current = device.enter()?;
         let mut comm = std::ptr::null_mut();
         let config = NcclConfig::NON_BLOCKING;
         let call = library.symbols().ncclCommInitRankConfig;
@@ -125,7 +125,9 @@ impl NcclSession {
     /// [`Error::Nccl`], or [`Error::Timeout`] after the limit. Later calls return it too, unless the call was refused
     /// before it began.
     pub(super) fn call(&self, name: &str, call: impl FnOnce(ncclComm_t) -> i32) -> Result<()> {
-        self.device.make_current()?;
+        // The group of this thread has made the device current. Another thread has no group here, because a group holds the lock.
+        let grouped = self.life.lock().borrow().groups > 0;
+        let _current = (!grouped).then(|| self.device.enter()).transpose()?;
         let code = self.with(|comm| Ok(call(comm)))?;
         self.settle(name, code)
     }
@@ -134,7 +136,7 @@ impl NcclSession {
     /// because NCCL counts open groups by thread and only records calls while a group is open. An error that ends the
     /// communicator meanwhile, also from another thread, takes effect after that.
     pub(super) fn group(&self, calls: impl FnOnce() -> Result<()>) -> Result<()> {
-        self.device.make_current()?;
+        let _current = self.device.enter()?;
         let symbols = self.library.symbols();
         let (called, code, doom) = {
             let life = self.life.lock();
@@ -199,6 +201,7 @@ impl NcclSession {
 
     /// Waits for the enqueued operations and closes the communicator. Collective.
     pub(super) fn finish(&self) -> Result<()> {
+        let _current = self.device.enter()?;
         let symbols = self.library.symbols();
         // SAFETY: the communicator is live.
         self.call("ncclCommFinalize", |comm| unsafe { (symbols.ncclCommFinalize)(comm) })?;

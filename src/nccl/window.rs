@@ -45,7 +45,7 @@ impl Window {
         let allocate = symbols.ncclMemAlloc.ok_or_else(old)?;
         let register = symbols.ncclCommWindowRegister.ok_or_else(old)?;
         let mut address = std::ptr::null_mut();
-        session.device.make_current()?;
+        let _current = session.device.enter()?;
         // SAFETY: writes one address; the rank's device is current.
         let code = unsafe { allocate(&raw mut address, bytes) };
         session.library.check("ncclMemAlloc", code, std::ptr::null_mut())?;
@@ -88,7 +88,7 @@ impl Window {
             // SAFETY: registered by `new`, deregistered once.
             self.session.call("ncclCommWindowDeregister", |comm| unsafe { deregister(comm, self.handle) })
         });
-        self.session.device.make_current()?;
+        let _current = self.session.device.enter()?;
         let Some(free) = symbols.ncclMemFree else { return deregistered };
         // SAFETY: allocated by `new`, and no longer in a window.
         let code = unsafe { free(self.address) };
