@@ -440,6 +440,18 @@ void dropped_in_use(const Bench& bench, const Bench& other) {
   CHECK(other.holds(owner->address(), 5, kHostBytes));
 }
 
+/// A device whose memory is exhausted can still be waited for, again and again.
+void waits_without_memory(const Bench& bench) {
+  std::vector<std::unique_ptr<Memory>> taken;
+  for (size_t bytes = size_t{1} << 34; bytes > 0; bytes /= 2) {
+    const auto take = [&] {
+      for (;;) taken.push_back(bench.device->allocate(bytes));
+    };
+    CHECK(throws(ErrorKind::kOutOfMemory, take));
+  }
+  for (int round = 0; round < 3; ++round) bench.device->synchronize();
+}
+
 // ---- threads, contexts, leaks ----
 
 void callers_context_restored(const Bench& bench, const Bench& other) {
@@ -563,6 +575,7 @@ int main() {
   run("cold calls while capturing", [&] { cold_calls_while_capturing(bench); });
   run("current device", [&] { current_device(devices); });
   run("dropped in use", [&] { dropped_in_use(bench, other); });
+  run("waits without memory", [&] { waits_without_memory(bench); });
   run("caller's context restored", [&] { callers_context_restored(bench, other); });
   run("ranks as threads", [&] { ranks_as_threads(devices); });
   run("memory flat", [&] { memory_flat(bench); });

@@ -13,6 +13,7 @@
 
 #include "cpp/device/device.hpp"
 #include "cpp/device/gpu/chain.hpp"
+#include "cpp/device/gpu/drain.hpp"
 #include "cpp/device/gpu/graph.hpp"
 #include "cpp/device/gpu/ipc.hpp"
 
@@ -36,7 +37,16 @@ template <typename Context>
 class OpenDevice : public Device {
  public:
   OpenDevice(const Context& context, const Properties& properties, std::string name, std::string versions)
-      : context_(context), properties_(properties), name_(std::move(name)), versions_(std::move(versions)) {}
+      : context_(context),
+        spares_(Spares<Context>::of(context)),
+        properties_(properties),
+        name_(std::move(name)),
+        versions_(std::move(versions)) {
+    spares_.add_handle();
+  }
+  ~OpenDevice() override { spares_.remove_handle(); }
+  OpenDevice(const OpenDevice&) = delete;
+  OpenDevice& operator=(const OpenDevice&) = delete;
 
   Properties properties() const noexcept override { return properties_; }
   const std::string& name() const noexcept override { return name_; }
@@ -74,8 +84,7 @@ class OpenDevice : public Device {
     return std::make_unique<Entered>(context_);
   }
   void synchronize() const override {
-    Drain drain(context_);
-    const auto code = drain.wait();
+    const auto code = spares_.wait();
     if (code != Context::Api::Success) {
       raise(code, context_.api.GetErrorName(code), context_.api.GetErrorString(code), context_, {"synchronize"});
     }
@@ -83,6 +92,7 @@ class OpenDevice : public Device {
 
  private:
   const Context& context_;
+  Spares<Context>& spares_;
   Properties properties_;
   std::string name_;
   std::string versions_;
