@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::ptr;
 use std::sync::Arc;
+use std::thread::ThreadId;
 
 use cxx::UniquePtr;
 
@@ -23,8 +24,9 @@ pub(super) struct Chains(VecDeque<CapturedChain>);
 /// The chain of a capture.
 struct CapturedChain {
     capture: u64,
-    /// The handle of the last call's stream. A stream is not destroyed while it is captured, so handles are not reused here.
-    handle: u64,
+    /// The handle of the last call's stream, and the thread, if the handle is another stream on each thread. A stream is not
+    /// destroyed while it is captured, so handles are not reused here.
+    last: (u64, Option<ThreadId>),
     chain: UniquePtr<sys::Chain>,
     /// Dropped after the chain, which refers to the event.
     _event: Option<Arc<Event>>,
@@ -47,12 +49,12 @@ impl Chains {
         event: Option<&Arc<Event>>,
         kept: impl FnOnce() -> Kept,
     ) -> Result<()> {
-        let handle = stream.0.handle;
+        let last = (stream.0.handle, stream.thread());
         if let Some(captured) = self.find(capture) {
-            if captured.handle != handle {
+            if captured.last != last {
                 captured.chain.pin_mut().follow(stream.raw()?).caught()?;
             }
-            captured.handle = handle;
+            captured.last = last;
             return Ok(());
         }
         let recorded = stream.raw()?;
@@ -63,7 +65,7 @@ impl Chains {
         if self.0.len() == MOST {
             self.0.pop_front();
         }
-        self.0.push_back(CapturedChain { capture, handle, chain: made(chain, "chain")?, _event: event.cloned() });
+        self.0.push_back(CapturedChain { capture, last, chain: made(chain, "chain")?, _event: event.cloned() });
         Ok(())
     }
 

@@ -15,7 +15,9 @@ pub(crate) struct StreamOrder {
 /// The stream of the last call.
 enum Last {
     Nowhere,
-    On(Stream),
+    /// On this stream, of this thread if the handle is another stream on each thread. Such a call has not ended, or its owner
+    /// orders the work of threads.
+    On(Stream, Option<ThreadId>),
     /// On a stream that may have ended. The event was recorded after the call.
     Left,
     /// On the stream of this thread. The event was recorded after the call, because only this thread can do so.
@@ -33,16 +35,15 @@ impl StreamOrder {
     pub(crate) fn order(&mut self, stream: &Stream) -> Result<()> {
         self.event.device.check_same("stream", stream.device())?;
         match &self.last {
-            Last::On(last) if last.same(stream) => return Ok(()),
-            Last::OfThread(thread) if stream.thread() == Some(*thread) => return Ok(()),
+            _ if self.is_last(stream) => return Ok(()),
             _ if stream.is_capturing()? => return Ok(()),
-            Last::On(last) if last.is_capturing()? => {
+            Last::On(last, _) if last.is_capturing()? => {
                 return Err(Error::unsupported(
                     "a call on another stream",
                     "the stream of the last call is being captured, so this one cannot be ordered after it",
                 ));
             }
-            Last::On(last) => {
+            Last::On(last, _) => {
                 last.record(&self.event)?;
                 stream.wait(&self.event)?;
             }
@@ -50,7 +51,7 @@ impl StreamOrder {
             Last::Nowhere => {}
         }
         // If the program has dropped the last stream, the stream ends here.
-        if let Last::On(last) = std::mem::replace(&mut self.last, Last::On(stream.clone())) {
+        if let Last::On(last, _) = std::mem::replace(&mut self.last, Last::On(stream.clone(), stream.thread())) {
             last.let_go();
         }
         Ok(())
@@ -58,12 +59,12 @@ impl StreamOrder {
 
     /// Ends a call on `stream` that [`order`](Self::order) began. Records the event if the handle is another stream on each
     /// thread: a call of another thread waits for the event.
-    pub(super) fn end_on(&mut self, stream: &Stream) -> Result<()> {
+    pub(crate) fn end_on(&mut self, stream: &Stream) -> Result<()> {
         let Some(thread) = stream.thread() else { return Ok(()) };
         if self.is_last(stream) && !stream.is_capturing()? {
             stream.record(&self.event)?;
             // If the program has dropped the last stream, the stream ends here.
-            if let Last::On(last) = std::mem::replace(&mut self.last, Last::OfThread(thread)) {
+            if let Last::On(last, _) = std::mem::replace(&mut self.last, Last::OfThread(thread)) {
                 last.let_go();
             }
         }
@@ -74,7 +75,7 @@ impl StreamOrder {
     pub(crate) fn is_done(&self) -> Result<bool> {
         match &self.last {
             Last::Nowhere => Ok(true),
-            Last::On(stream) => stream.is_done(),
+            Last::On(stream, _) => stream.is_done(),
             Last::Left | Last::OfThread(_) => self.event.is_done(),
         }
     }
@@ -82,17 +83,17 @@ impl StreamOrder {
     /// Whether the last call is on `stream`: then all calls are done when the work of `stream` is done.
     pub(crate) fn is_last(&self, stream: &Stream) -> bool {
         match &self.last {
-            Last::On(last) => last.same(stream),
+            Last::On(last, thread) => last.same(stream) && *thread == stream.thread(),
             Last::OfThread(thread) => stream.thread() == Some(*thread),
             Last::Nowhere | Last::Left => false,
         }
     }
 
     /// The stream of the last call, unless the order has left that stream.
-    #[cfg(any(test, feature = "nccl"))]
+    #[cfg(test)]
     pub(crate) fn last(&self) -> Option<&Stream> {
         match &self.last {
-            Last::On(last) => Some(last),
+            Last::On(last, _) => Some(last),
             Last::Nowhere | Last::Left | Last::OfThread(_) => None,
         }
     }
@@ -102,7 +103,7 @@ impl StreamOrder {
     pub(crate) fn end(&self, device: &Device) -> Result<Option<Stream>> {
         match &self.last {
             Last::Nowhere => Ok(None),
-            Last::On(last) => Ok(Some(last.clone())),
+            Last::On(last, _) => Ok(Some(last.clone())),
             Last::Left | Last::OfThread(_) => {
                 let stream = Stream::new(device)?;
                 stream.wait(&self.event)?;
@@ -115,7 +116,7 @@ impl StreamOrder {
     /// the owner captures `stream` natively.
     pub(crate) fn leave(&mut self, stream: &Stream) -> Result<()> {
         match &self.last {
-            Last::On(last) if last.same(stream) && !last.is_capturing()? => last.record(&self.event)?,
+            Last::On(last, _) if self.is_last(stream) && !last.is_capturing()? => last.record(&self.event)?,
             _ => return Ok(()),
         }
         self.last = Last::Left;
@@ -132,9 +133,11 @@ impl StreamOrder {
     }
 
     /// Ends a call that [`order_call`](Self::order_call) began. A borrowed stream may end before the next call without
-    /// notice to this order, so the order leaves such a stream after each call.
+    /// notice to this order, and another thread cannot record the stream of this thread, so the order leaves such streams
+    /// after each call.
     pub(crate) fn end_call(&mut self, queue: Target<'_>) -> Result<()> {
         match queue.recording() {
+            None if queue.stream().thread().is_some() => self.end_on(queue.stream()),
             None if queue.stream().is_borrowed() => self.leave(queue.stream()),
             _ => Ok(()),
         }

@@ -114,7 +114,9 @@ impl Ranks {
             result = work(&self.0.communicator);
             0
         });
-        enqueued.and(result)
+        // Work that was enqueued before a failure has its place in the order too.
+        let ended = if queue.recording().is_none() { lane.end_on(queue.stream()) } else { Ok(()) };
+        enqueued.and(result).and(ended)
     }
 
     /// Blocks until all work of `stream` is done. If the work may include NCCL operations, waits until the deadline and
@@ -135,7 +137,7 @@ impl Ranks {
         // A launch that is still enqueueing has had its turn in the call order, but its work is not on the stream yet.
         let enqueued = self.0.launching.try_write();
         // The last operation ends after all others.
-        if enqueued.is_some() && lane.last().is_some_and(|last| last.same(stream)) && stream.is_done()? {
+        if enqueued.is_some() && lane.is_last(stream) && stream.is_done()? {
             self.0.proven.store(true, Ordering::Relaxed);
             if !self.0.escaped.load(Ordering::Relaxed) {
                 *self.0.pending.lock() = None;

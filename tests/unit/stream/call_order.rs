@@ -182,26 +182,41 @@ fn a_stream_that_is_left_stays_in_the_order() {
     bench.check(&streams);
 }
 
+/// Captures calls on two branches in turn, each by `by`, which runs a call.
+fn check_branches(bench: &mut Bench, streams: &[Stream; 2], by: impl Fn(&mut (dyn FnMut() + Send))) {
+    let [fork, join] = [(); 2].map(|()| Event::new(&bench.device).unwrap());
+    // SAFETY: what is recorded lives as long as the process.
+    let capture = unsafe { streams[0].begin_capture() }.unwrap();
+    streams[0].record(&fork).unwrap();
+    streams[1].wait(&fork).unwrap();
+    assert_eq!(streams[0].native_capture(), streams[1].native_capture());
+    for (number, branch) in [0, 1, 1, 0, 1].into_iter().enumerate() {
+        by(&mut || bench.call(number, &streams[branch]));
+    }
+    streams[1].record(&join).unwrap();
+    streams[0].wait(&join).unwrap();
+    let graph = capture.end().unwrap();
+    assert_eq!(streams[1].native_capture(), Ok(None), "the branch has ended too");
+    streams.iter().for_each(|stream| bench.launch(&graph, stream, &[0, 1, 2, 3, 4]));
+    bench.check(streams);
+}
+
 #[test]
 fn branches_of_a_capture_are_in_order() {
     for mixed in [false, true] {
         let mut bench = Bench::new(mixed);
-        let streams = bench.streams::<2>();
-        let [fork, join] = [(); 2].map(|()| Event::new(&bench.device).unwrap());
-        // SAFETY: what is recorded lives as long as the process.
-        let capture = unsafe { streams[0].begin_capture() }.unwrap();
-        streams[0].record(&fork).unwrap();
-        streams[1].wait(&fork).unwrap();
-        assert_eq!(streams[0].native_capture(), streams[1].native_capture());
-        for (number, branch) in [0, 1, 1, 0, 1].into_iter().enumerate() {
-            bench.call(number, &streams[branch]);
-        }
-        streams[1].record(&join).unwrap();
-        streams[0].wait(&join).unwrap();
-        let graph = capture.end().unwrap();
-        assert_eq!(streams[1].native_capture(), Ok(None), "the branch has ended too");
-        streams.iter().for_each(|stream| bench.launch(&graph, stream, &[0, 1, 2, 3, 4]));
-        bench.check(&streams);
+        let streams = bench.streams();
+        check_branches(&mut bench, &streams, |call| call());
+    }
+}
+
+/// One handle is the stream of each thread.
+#[test]
+fn branches_of_two_threads_are_in_order() {
+    for mixed in [false, true] {
+        let mut bench = Bench::new(mixed);
+        let streams = [(); 2].map(|()| Stream::for_each_thread(&bench.device).unwrap());
+        check_branches(&mut bench, &streams, |call| std::thread::scope(|scope| scope.spawn(call).join()).unwrap());
     }
 }
 

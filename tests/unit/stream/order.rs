@@ -37,7 +37,7 @@ fn a_stream_that_is_captured_is_never_the_last() {
     assert!(matches!(order.last, Last::Nowhere));
     order.order(&other).unwrap();
     drop(captured.capture(|_| order.order(&captured)).unwrap());
-    assert!(matches!(&order.last, Last::On(last) if last.same(&other)));
+    assert!(matches!(&order.last, Last::On(last, _) if last.same(&other)));
     order.leave(&other).unwrap();
     drop(captured.capture(|_| order.order(&captured)).unwrap());
     assert!(matches!(order.last, Last::Left));
@@ -67,13 +67,26 @@ fn the_stream_of_a_thread_is_left_after_each_call() {
         scope.spawn(call).join().unwrap()
     });
     assert!(is_of(&order, there) && !order.is_last(&stream));
+    // In a call, the handle alone is not the stream.
+    order.order(&stream).unwrap();
+    std::thread::scope(|scope| scope.spawn(|| assert!(!order.is_last(&stream))).join()).unwrap();
+    order.end_on(&stream).unwrap();
+    std::thread::scope(|scope| {
+        let call = || order.order_call(Target::Eager(&other)).and_then(|()| order.end_call(Target::Eager(&other)));
+        scope.spawn(call).join().unwrap().unwrap();
+    });
+    assert!(matches!(order.last, Last::OfThread(last) if last != here), "a call leaves the stream of its thread");
+    let there = match order.last {
+        Last::OfThread(thread) => thread,
+        _ => here,
+    };
     drop(stream.capture(|_| order.order(&stream).and_then(|()| order.end_on(&stream))).unwrap());
     assert!(is_of(&order, there), "a capture is ordered by its graph");
     order.leave(&stream).unwrap();
     let usual = Stream::new(&device).unwrap();
     order.order(&usual).unwrap();
     order.end_on(&usual).unwrap();
-    assert!(matches!(&order.last, Last::On(last) if last.same(&usual)));
+    assert!(matches!(&order.last, Last::On(last, _) if last.same(&usual)));
 }
 
 /// Like calls that each borrow the caller's stream anew: no event is recorded or awaited, and no stream is dropped.
@@ -85,10 +98,10 @@ fn streams_of_one_handle_are_one_stream() {
     order.order(&first).unwrap();
     for _ in 0..1000 {
         order.order(&Stream::with_handle(&device, 1).unwrap()).unwrap();
-        assert!(matches!(&order.last, Last::On(last) if last.is_clone_of(&first)), "another one takes its place");
+        assert!(matches!(&order.last, Last::On(last, _) if last.is_clone_of(&first)), "another one takes its place");
     }
     order.leave(&other).unwrap();
-    assert!(matches!(&order.last, Last::On(_)));
+    assert!(matches!(&order.last, Last::On(..)));
     // After which the handle may be another stream's.
     order.leave(&Stream::with_handle(&device, 1).unwrap()).unwrap();
     assert!(matches!(order.last, Last::Left));
