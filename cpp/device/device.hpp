@@ -163,6 +163,10 @@ class Device {
   /// Allocates zeroed device memory that other ranks can import; `bytes` is a multiple of shared_granularity().
   virtual std::unique_ptr<Memory> allocate_shared(size_t bytes) const = 0;
   virtual size_t shared_granularity() const = 0;
+  /// Gives the other devices of this process access to `memory`, at the same address. `memory` is from allocate_shared of this
+  /// device. Devices that cannot address this device get no access. A device without memory that is mapped by address ranges throws
+  /// kUnsupported.
+  virtual void open_to_peers(const Memory& memory) const;
   /// Maps a peer's allocate_shared memory. Takes ownership of `fd`, also if it throws.
   virtual std::unique_ptr<Memory> import_shared(int32_t fd, size_t bytes) const = 0;
   /// Maps allocate_shared memory of this process, which must outlive the result's use.
@@ -223,6 +227,10 @@ inline FilePart Device::export_file(const uint8_t*) const {
 }
 inline std::unique_ptr<Memory> Device::import_file(const FilePart&, size_t) const {
   throw Error(ErrorKind::kUnsupported, "import_file: plain memory of this device is not in a file");
+}
+
+inline void Device::open_to_peers(const Memory&) const {
+  throw Error(ErrorKind::kUnsupported, "open_to_peers: this kind of device has no memory that is mapped by address ranges");
 }
 
 inline PointerInfo Device::piece(const uint8_t*) const {

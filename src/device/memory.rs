@@ -42,6 +42,14 @@ impl Allocation {
         Self::new(device, device.raw()?.allocate_shared(bytes.next_multiple_of(granularity)).caught()?)
     }
 
+    /// Memory like [`shared`](Self::shared) that the other devices of this process can address too, at the same address. Only
+    /// CUDA devices have such memory.
+    pub(crate) fn exported(device: &Device, bytes: usize) -> Result<Self> {
+        let memory = Self::shared(device, bytes)?;
+        device.raw()?.open_to_peers(&memory.raw).caught()?;
+        Ok(memory)
+    }
+
     /// Maps shared memory that a peer exported as `fd`.
     pub(crate) fn import(device: &Device, fd: OwnedFd, bytes: usize) -> Result<Self> {
         Self::new(device, device.raw()?.import_shared(fd.into_raw_fd(), bytes).caught()?)

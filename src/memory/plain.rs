@@ -10,7 +10,7 @@ use super::host_copies::plain_copies;
 use super::operand::{Operand, Place, Sealed, View};
 use super::owner::Owner;
 use super::range::within;
-use crate::device::{Allocation, Device};
+use crate::device::{Allocation, Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 use crate::sys::Caught;
@@ -31,8 +31,25 @@ impl<T: Element> DeviceBuffer<T> {
     /// # Errors
     /// [`Error::OutOfMemory`], or [`Error::InvalidArgument`] when the size overflows.
     pub fn new(device: &Device, len: usize) -> Result<Self> {
+        Self::allocate(device, len, Allocation::plain)
+    }
+
+    /// Allocates `len` elements that other libraries and processes can map as physical memory by a file descriptor, where a
+    /// CUDA device has such memory. On other devices the memory is that of [`new`](Self::new).
+    ///
+    /// # Errors
+    /// The errors of [`new`](Self::new); [`Error::Device`] if the driver gives another device of the process no access.
+    #[doc(hidden)] // for `symmetra-nccl` alone
+    pub fn exportable(device: &Device, len: usize) -> Result<Self> {
+        match device.kind() == DeviceKind::Cuda && device.shares_memory() {
+            true => Self::allocate(device, len, Allocation::exported),
+            false => Self::new(device, len),
+        }
+    }
+
+    fn allocate(device: &Device, len: usize, by: fn(&Device, usize) -> Result<Allocation>) -> Result<Self> {
         let bytes = size_bytes::<T>(len)?;
-        let memory = (bytes > 0).then(|| Allocation::plain(device, bytes)).transpose()?;
+        let memory = (bytes > 0).then(|| by(device, bytes)).transpose()?;
         let address = memory.as_ref().map_or(std::ptr::null_mut(), |memory| memory.address().cast());
         let owner = memory.map(|memory| Arc::new(memory) as Owner);
         Ok(Self(Ref::new(address, len, device).owned_by(owner)))

@@ -165,6 +165,7 @@ mod bridge {
         unsafe fn pin(self: &Device, address: *mut u8, bytes: usize) -> Result<UniquePtr<Memory>>;
         fn allocate_shared(self: &Device, bytes: usize) -> Result<UniquePtr<Memory>>;
         fn shared_granularity(self: &Device) -> Result<usize>;
+        fn open_to_peers(self: &Device, memory: &Memory) -> Result<()>;
         fn import_shared(self: &Device, fd: i32, bytes: usize) -> Result<UniquePtr<Memory>>;
         fn alias_shared(self: &Device, memory: &Memory) -> Result<UniquePtr<Memory>>;
         unsafe fn classify(self: &Device, pointer: *const u8) -> Result<PointerInfo>;

@@ -148,6 +148,11 @@ void peer_access(const Bench& bench, const Bench& other) {
   const auto memory = other.device->allocate(kHostBytes);
   CHECK(bench.fill(memory->address(), 0x21, kHostBytes));
   CHECK(other.holds(memory->address(), 0x21, kHostBytes));
+  const auto shared = other.device->allocate_shared(other.device->shared_granularity());
+  other.device->open_to_peers(*shared);
+  CHECK(bench.fill(shared->address(), 0x22, kHostBytes));
+  CHECK(other.holds(shared->address(), 0x22, kHostBytes));
+  CHECK(throws(ErrorKind::kInvalidArgument, [&] { other.device->open_to_peers(*memory); }));
 }
 
 /// Prints the difference.

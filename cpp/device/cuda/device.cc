@@ -85,6 +85,7 @@ class OpenDevice final : public gpu::OpenDevice<Context> {
   OpenDevice(const Context& context, const Properties& properties, std::string name, std::string versions)
       : gpu::OpenDevice<Context>(context, properties, std::move(name), std::move(versions)), context_(context) {}
 
+  void open_to_peers(const Memory& memory) const override { admit_peers(memory); }
   PointerInfo piece(const uint8_t* pointer) const override { return piece_at(context_, pointer); }
   int32_t export_piece(const uint8_t* base) const override { return cuda::export_piece(context_, base); }
   std::unique_ptr<Assembly> assemble(size_t bytes) const override { return new_assembly(context_, bytes); }

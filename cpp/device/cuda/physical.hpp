@@ -90,16 +90,22 @@ class Mapping {
   Mapping(const Context& context, CUdeviceptr start, size_t bytes, const Physical& memory)
       : context_(context), start_(start), bytes_(bytes) {
     check(context.driver.cuMemMap(start, bytes, 0, memory.get(), 0), context, {"cuMemMap", bytes});
-    CUmemAccessDesc access{};
-    access.location = location(context);
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    const CUresult code = context.driver.cuMemSetAccess(start, bytes, &access, 1);
+    const CUresult code = admit(context.ordinal);
     if (code != CUDA_SUCCESS) context.driver.cuMemUnmap(start, bytes);
     check(code, context, {"cuMemSetAccess", bytes});
   }
   ~Mapping() { context_.driver.cuMemUnmap(start_, bytes_); }
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
+
+  /// Lets a device of this process read and write too.
+  CUresult admit(int32_t ordinal) const {
+    CUmemAccessDesc access{};
+    access.location = location(context_);
+    access.location.id = ordinal;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    return context_.driver.cuMemSetAccess(start_, bytes_, &access, 1);
+  }
 
  private:
   const Context& context_;

@@ -26,6 +26,20 @@ class Shared final : public Memory {
     return physical_.export_fd(bytes());
   }
 
+  void admit_peers() const {
+    const Cold cold(context_);
+    int devices = 0;
+    check(context_.api.GetDeviceCount(&devices), context_, {"GetDeviceCount"});
+    for (int ordinal = 0; ordinal < devices; ++ordinal) {
+      if (ordinal == context_.ordinal) continue;
+      int answer = 0;
+      const auto code = context_.api.DeviceCanAccessPeer(&answer, ordinal, context_.ordinal);
+      if (gpu::settle(context_.api, code) != Context::Api::Success || answer == 0) continue;
+      const std::string call = "cuMemSetAccess of device " + std::to_string(ordinal);
+      check(mapping_.admit(ordinal), context_, {call.c_str(), bytes()});
+    }
+  }
+
   CUresult retain(CUmemGenericAllocationHandle* handle) const { return context_.driver.cuMemRetainAllocationHandle(handle, address()); }
 
  private:
@@ -35,6 +49,12 @@ class Shared final : public Memory {
   Mapping mapping_;
   Drain<Context> drain_;  ///< unmapping does not wait for work that still uses the addresses, which would then fault
 };
+
+const Shared& shared_of(const Memory& memory, const char* call) {
+  const auto* const shared = dynamic_cast<const Shared*>(&memory);
+  if (shared == nullptr) throw Error(ErrorKind::kInvalidArgument, std::string(call) + " of memory that is not from allocate_shared");
+  return *shared;
+}
 
 /// Uses its own stream: the default stream would wait for the caller's streams, or be refused because of them.
 void zero(const Context& context, const Memory& memory) {
@@ -76,6 +96,8 @@ std::unique_ptr<Memory> new_shared(const Context& context, size_t bytes) {
   return memory;
 }
 
+void admit_peers(const Memory& memory) { shared_of(memory, "open_to_peers").admit_peers(); }
+
 std::unique_ptr<Memory> open_shared(const Context& context, int32_t fd, size_t bytes) {
   const FileDescriptor owner(fd);
   require_granularity(context, bytes);
@@ -87,11 +109,10 @@ std::unique_ptr<Memory> open_shared(const Context& context, int32_t fd, size_t b
 }
 
 std::unique_ptr<Memory> shared_alias(const Context& context, const Memory& memory) {
-  const auto* const shared = dynamic_cast<const Shared*>(&memory);
-  if (shared == nullptr) throw Error(ErrorKind::kInvalidArgument, "alias_shared of memory that is not from allocate_shared");
+  const Shared& shared = shared_of(memory, "alias_shared");
   const Cold cold(context);
-  return std::make_unique<Shared>(context, shared->bytes(), Call{"cuMemRetainAllocationHandle", shared->bytes()},
-                                  [&](CUmemGenericAllocationHandle* handle) { return shared->retain(handle); });
+  return std::make_unique<Shared>(context, shared.bytes(), Call{"cuMemRetainAllocationHandle", shared.bytes()},
+                                  [&](CUmemGenericAllocationHandle* handle) { return shared.retain(handle); });
 }
 
 }  // namespace symmetra::device::cuda

@@ -18,7 +18,8 @@ use crate::windows;
 /// The memory that this library allocated, by address.
 static ALLOCATED: Lazy<Mutex<BTreeMap<usize, DeviceBuffer<u8>>>> = Lazy::new(Mutex::default);
 
-/// `ncclMemAlloc`. `pass` allocates by the real library, which accepts windows of its own memory alone.
+/// `ncclMemAlloc`. `pass` allocates by the real library. This library allocates physical memory too, where the device has it:
+/// communicators of the real library accept windows of physical memory alone.
 pub(crate) fn allocate(out: *mut *mut c_void, bytes: usize, pass: impl FnOnce() -> Result<Code>) -> Result<Code> {
     answer("the address of the pointer", out, std::ptr::null_mut())?;
     let settings = settings()?;
@@ -27,7 +28,7 @@ pub(crate) fn allocate(out: *mut *mut c_void, bytes: usize, pass: impl FnOnce() 
     }
     let device = settings.current_device()?;
     // Every pointer is of its own memory, also one of no bytes.
-    let memory = DeviceBuffer::<u8>::new(&device, bytes.max(1))?;
+    let memory = DeviceBuffer::<u8>::exportable(&device, bytes.max(1))?;
     let address = memory.as_raw();
     ALLOCATED.lock().insert(address as usize, memory);
     answer("the address of the pointer", out, address.cast()).map(|()| abi::SUCCESS)
