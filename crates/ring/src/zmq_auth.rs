@@ -15,7 +15,7 @@ const AUTHENTICATOR: &str = "inproc://zeromq.zap.01";
 /// Frames of a request before the key: version, request, domain, address, identity, mechanism.
 const KEY: usize = 6;
 
-/// The rank of each key that may connect.
+/// The rank of each key that may connect. A key is removed when its reader joins.
 pub(super) type Guests = Arc<Mutex<HashMap<[u8; 32], usize>>>;
 
 /// The thread, which ends when the context is shut down.
@@ -57,6 +57,11 @@ impl Authenticator {
     pub(super) fn admit(&self, key: [u8; 32], rank: usize) {
         self.guests.lock().insert(key, rank);
     }
+
+    /// Refuses further connections of this rank. A reader joins by one connection.
+    pub(super) fn dismiss(&self, rank: usize) {
+        self.guests.lock().retain(|_, guest| *guest != rank);
+    }
 }
 
 impl Drop for Authenticator {
@@ -87,7 +92,7 @@ impl Watch {
             let key = frame(KEY).try_into().ok().filter(|_| frame(5) == b"CURVE");
             let rank = key.and_then(|key: [u8; 32]| self.guests.lock().get(&key).copied());
             let user = rank.map(|rank| rank.to_string()).unwrap_or_default();
-            let (code, words) = if rank.is_some() { ("200", "welcome") } else { ("400", "unknown key") };
+            let (code, words) = if rank.is_some() { ("200", "welcome") } else { ("400", "unknown or used key") };
             let answer = [b"1.0", frame(1), code.as_bytes(), words.as_bytes(), user.as_bytes(), b""];
             let mut answer = answer.into_iter().map(ZmqMessage::new).collect::<Result<Vec<_>>>()?;
             self.requests.send(&mut answer)?;
@@ -107,7 +112,7 @@ impl Strangers {
     fn note(&mut self, events: &Socket) -> Result<()> {
         while let Some((kind, place)) = events.event()? {
             let (count, why) = match kind {
-                REFUSED => (&mut self.unknown, "its key is unknown"),
+                REFUSED => (&mut self.unknown, "its key is unknown, or the reader with this key has joined"),
                 _ => (&mut self.nonsense, "it did not speak as a reader"),
             };
             *count += 1;

@@ -171,18 +171,27 @@ impl ZmqWriter {
         self.peers.iter().find(full).map(|peer| GivenUp { rank: peer.rank, state: peer.behind() })
     }
 
-    /// Sends a message for which there is room.
+    /// Sends a message for which there is room. A reader that cannot be reached is marked as left. The other readers get the
+    /// message.
+    ///
+    /// # Errors
+    /// The error of the first reader that was marked.
     pub(super) fn send(&mut self, overflows: bool, number: u64, bytes: &[u8]) -> Result<()> {
         let mut payload = ZmqMessage::new(bytes)?;
+        let mut outcome = Ok(());
         for peer in 0..self.peers.len() {
             if self.peers[peer].remote || overflows {
-                let head = ZmqMessage::new(&NoteHead { kind: NoteKind::Message, number }.encode())?;
-                let frames = [head, payload.share()];
-                self.send_to(peer, frames.into())?;
-                self.peers[peer].sent += 1;
+                let head = ZmqMessage::new(&NoteHead { kind: NoteKind::Message, number }.encode());
+                match head.and_then(|head| self.send_to(peer, [head, payload.share()].into())) {
+                    Ok(()) => self.peers[peer].sent += 1,
+                    Err(error) => {
+                        self.peers[peer].left = true;
+                        outcome = outcome.and(Err(error));
+                    }
+                }
             }
         }
-        Ok(())
+        outcome
     }
 
     fn send_head(&self, peer: usize, head: NoteHead) -> Result<()> {
@@ -210,6 +219,7 @@ impl ZmqWriter {
             match head.kind {
                 NoteKind::Join if peer.route.is_none() && head.number == peer.rank as u64 => {
                     peer.route = Some(route.bytes().to_vec());
+                    self.authenticator.dismiss(peer.rank);
                 }
                 NoteKind::Taken if peer.route.as_deref() == Some(route.bytes()) => {
                     peer.taken = head.number.clamp(peer.taken, peer.sent);
@@ -280,3 +290,7 @@ fn tcp_endpoint(interface: Option<IpAddr>) -> Result<String> {
         IpAddr::V6(address) => Ok(format!("tcp://[{address}]:*")),
     }
 }
+
+#[cfg(test)]
+#[path = "../../../tests/metadata/unit/zmq_writer.rs"]
+mod tests;
