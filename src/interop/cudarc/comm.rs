@@ -34,6 +34,7 @@
 //! # }
 //! ```
 
+mod error;
 mod group;
 mod id;
 mod lengths;
@@ -55,41 +56,11 @@ use crate::op::{ALL_GATHER, ALL_REDUCE, BROADCAST, Op, REDUCE, REDUCE_SCATTER};
 use crate::stream::Stream;
 use crate::types::{Element, Reduction};
 
+pub use error::{CommError, Result};
 pub use group::{Group, group_end, group_start};
 pub use id::Id;
 
 use lengths::used;
-
-/// An error of a call. The field is the error of symmetra, which engines print.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CommError(pub Error);
-
-/// The result of a call.
-pub type Result<T, E = CommError> = std::result::Result<T, E>;
-
-impl fmt::Display for CommError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(out)
-    }
-}
-
-impl std::error::Error for CommError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.0)
-    }
-}
-
-impl From<Error> for CommError {
-    fn from(error: Error) -> Self {
-        Self(error)
-    }
-}
-
-impl From<CommError> for Error {
-    fn from(CommError(error): CommError) -> Self {
-        error
-    }
-}
 
 /// How values of the ranks become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
