@@ -10,6 +10,7 @@ mod aside;
 mod copy_engine;
 mod exchange;
 mod expert_step;
+mod explain;
 mod heap;
 mod heap_probe;
 mod local;
@@ -33,12 +34,12 @@ use crate::cbor;
 use crate::choice::Ranges;
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
-use crate::group::{Capabilities, Config, Determinism, Group, Tuning};
+use crate::group::{Config, Group};
 use crate::kernel::geometry::{DeviceLimits, LaunchLimits};
 use crate::memory::{Arena, Pools, SymmetricBuffer};
 use crate::op::{self, Algorithm, Call, Codec, Kernels, Numbers};
 use crate::stream::{Stream, Target};
-use crate::types::{Dtype, Element, Reduction, Transport};
+use crate::types::{Dtype, Element, Reduction};
 
 pub use all_reduce::BoundAllReduce;
 use all_reduce::{Prepared, codec_call_elems};
@@ -47,12 +48,12 @@ pub(crate) use copy_engine::{CopyParts, workspace_bytes};
 use copy_engine::{Events, SideStream};
 use exchange::{all_reduce_apart, exchange, reduce_shared};
 pub(crate) use expert_step::{ExpertStage, ExpertStep, form_of as expert_form};
+pub use explain::{explain, explain_broadcast, explain_exchange, explain_reduction};
 use multicast::sums_from_bytes;
 use norm::{NormTable, norm};
 pub use norm::{explain_norm, explain_quantised_norm};
 pub use scale::{Factor, Scale};
 use select::{AlgorithmTable, Reach};
-use transport::TransportFacts;
 use turn::{Turn, TurnLock, probe_peers};
 
 /// A group with memory, which runs collectives. Cheap to clone. Any thread may use a communicator, but all ranks must make the
@@ -366,55 +367,6 @@ impl Communicator {
             None => ranges.clone(),
         }
     }
-}
-
-/// The transport for each range of bytes from one rank to another, smallest first, for every collective except
-/// all-reduce and broadcast, and except reductions of floating types. `direct`: whether peers can address the operand that a
-/// direct exchange accesses.
-pub fn explain_exchange(kind: DeviceKind, world_size: usize, config: &Config, direct: bool) -> Ranges<Transport> {
-    place(kind, world_size, config, direct).ranges()
-}
-
-/// The transport of broadcasts for each range of message bytes, smallest first. `direct`: whether peers can address the
-/// buffers.
-pub fn explain_broadcast(kind: DeviceKind, world_size: usize, config: &Config, direct: bool) -> Ranges<Transport> {
-    place(kind, world_size, config, direct).broadcast_ranges()
-}
-
-/// The transport of reduce-scatters and reduces of this type, for each range of bytes from one rank to another, smallest
-/// first. Integers use LL packets, so the largest exchange by packets is smaller than for floats. `direct`: whether peers can
-/// address the input.
-pub fn explain_reduction(
-    kind: DeviceKind,
-    world_size: usize,
-    config: &Config,
-    dtype: Dtype,
-    direct: bool,
-) -> Ranges<Transport> {
-    place(kind, world_size, config, direct).reduction_ranges(dtype)
-}
-
-fn place(kind: DeviceKind, world_size: usize, config: &Config, direct: bool) -> TransportFacts {
-    TransportFacts::new(kind, world_size, if direct { Reach::Direct } else { Reach::Pushed }, config)
-}
-
-/// The algorithms that ranks on devices of this `kind` would use, without a communicator. All devices are like `device`
-/// if given. Uses `tuning` if given, and the default [`Determinism`].
-///
-/// # Errors
-/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the tuning names an unsuitable algorithm.
-pub fn explain(
-    kind: DeviceKind,
-    device: Option<&Device>,
-    world_size: usize,
-    tuning: Option<&Tuning>,
-) -> Result<impl Fn(Dtype, bool) -> Ranges<Algorithm>> {
-    let devices = device.map(Capabilities::of);
-    let table = AlgorithmTable::new(kind, devices.as_ref(), world_size, Determinism::default(), tuning)?;
-    Ok(move |dtype, direct| {
-        let reach = if direct { Reach::Direct } else { Reach::Pushed };
-        table.ranges(dtype, reach).clone()
-    })
 }
 
 /// Enqueues a checked call of an operation other than a norm, or a step of a norm.
