@@ -35,10 +35,10 @@ class Stream {
   /// stream, or has left the stream (Communicator::leave, Coordinator::leave). The same holds for each Experts and each
   /// Mixed that used the stream, until that object is destroyed or was used with another stream. A Multiplier needs the
   /// handle only during its calls. While one Stream of a handle is being captured, no other Stream of the handle is used. A
-  /// handle that means another stream on each thread is used from one thread, with one exception: a Communicator
-  /// orders its own calls on cudaStreamPerThread and hipStreamPerThread across threads, except low-contention
-  /// collectives. Each thread orders the rest of its work there. On the host device, throws kInvalidArgument for a
-  /// handle that no stream of the device has.
+  /// handle that means another stream on each thread is used from one thread, with one exception: on
+  /// cudaStreamPerThread and hipStreamPerThread a Communicator, an Experts and a Mixed each order their own calls
+  /// across threads, except low-contention collectives. Each thread orders the rest of its work there. On the host device, throws
+  /// kInvalidArgument for a handle that no stream of the device has.
   static Stream borrow(const Device& device, void* native);
 
   Stream(Stream&&) noexcept = default;

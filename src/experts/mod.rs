@@ -311,9 +311,9 @@ impl Experts {
         // Dispatches of this rank wait until either all ranks or none have the placement.
         let ring = inner.slots.ring();
         over.together("place experts", ring.refuse_held("a placement of experts"))?;
-        let ordered = inner.lane.lock().order(stream);
         let table = table(&lists, form.rank, config.experts);
-        over.together("place experts", ordered.and_then(|()| inner.table.write(&table, stream)))?;
+        let written = inner.lane.lock().call(Target::of(&stream), || inner.table.write(&table, stream));
+        over.together("place experts", written)?;
         *known = lists;
         Ok(())
     }
@@ -377,27 +377,27 @@ impl Inner {
         sends: Option<(TokenRows<'_>, &Received<'_>)>,
         queue: Target<'_>,
     ) -> Result<()> {
-        let mut lane = self.begin(underway.slot, queue)?;
-        lane.order_call(queue)?;
-        let into = sends.map(|(_, into)| into);
-        if !self.headers_with_rows() {
-            self.send_headers(underway, routing, queue)?;
-            self.count(underway, into, queue)?;
-            self.place_rows(underway, into, queue)?;
-        }
-        match sends {
-            Some((sent, into)) => self.move_rows(underway, Some(routing), sent, into, queue),
-            None => Ok(()),
-        }
+        self.in_order(underway.slot, queue, || {
+            let into = sends.map(|(_, into)| into);
+            if !self.headers_with_rows() {
+                self.send_headers(underway, routing, queue)?;
+                self.count(underway, into, queue)?;
+                self.place_rows(underway, into, queue)?;
+            }
+            match sends {
+                Some((sent, into)) => self.move_rows(underway, Some(routing), sent, into, queue),
+                None => Ok(()),
+            }
+        })
     }
 
-    /// Locks the lane for a call, and records in a graph the slot that the call writes.
-    fn begin(self: &Arc<Self>, slot: usize, queue: Target<'_>) -> Result<parking_lot::MutexGuard<'_, StreamOrder>> {
+    /// Enqueues a call in the order of the calls of these experts, and records in a graph the slot that the call writes.
+    fn in_order<T>(self: &Arc<Self>, slot: usize, queue: Target<'_>, enqueue: impl FnOnce() -> Result<T>) -> Result<T> {
         self.over.check()?;
         if let Some(recording) = queue.recording() {
             recording.part(self.id, || RecordedExperts::new(self)).uses(slot);
         }
-        Ok(self.lane.lock())
+        self.lane.lock().call(queue, enqueue)
     }
 }
 

@@ -33,9 +33,7 @@ impl Inner {
         steps: &[ExpertStep],
         queue: Target<'_>,
     ) -> Result<Announced> {
-        let mut lane = self.begin(slot, queue)?;
-        lane.order_call(queue)?;
-        self.exchange(stage, steps, queue)
+        self.in_order(slot, queue, || self.exchange(stage, steps, queue))
     }
 
     /// Receives and discards the next calls, as long as their handles were dropped.

@@ -100,9 +100,7 @@ impl PacketForm {
         };
         match form.world * form.max_tokens {
             tokens if tokens > MOST_TOKENS => refuse("the number of tokens of all ranks", tokens, MOST_TOKENS),
-            _ if form.replicas > MOST_REPLICAS => {
-                refuse("the number of expert replicas", form.replicas, MOST_REPLICAS)
-            }
+            _ if form.replicas > MOST_REPLICAS => refuse("the number of expert replicas", form.replicas, MOST_REPLICAS),
             _ => Ok(()),
         }
     }

@@ -195,9 +195,8 @@ impl Routed<'_> {
         if inner.method == Method::Packets {
             return inner.combine_packets(self.slot.underway, results, output, options, queue);
         }
-        let mut lane = inner.begin(self.slot.underway.slot, queue)?;
-        lane.order_call(queue)?;
-        inner.combine_by_steps(self.slot.underway, results, output, options, queue)
+        let underway = self.slot.underway;
+        inner.in_order(underway.slot, queue, || inner.combine_by_steps(underway, results, output, options, queue))
     }
 
     /// Enqueues the sending kernel of a combine. Returns the number of the call.
@@ -252,16 +251,17 @@ impl Routed<'_> {
         if inner.method == Method::Packets {
             return Err(by_packets("another dispatch of a routing"));
         }
-        let mut lane = inner.begin(self.slot.underway.slot, queue)?;
-        lane.order_call(queue)?;
-        if !inner.headers_with_rows() {
-            inner.count(self.slot.underway, Some(into), queue)?;
-        }
-        if into.index.is_some() {
-            // The first dispatch, or the plan, may have had no index.
-            inner.place_rows(self.slot.underway, Some(into), queue)?;
-        }
-        inner.move_rows(self.slot.underway, None, sent, into, queue)
+        let underway = self.slot.underway;
+        inner.in_order(underway.slot, queue, || {
+            if !inner.headers_with_rows() {
+                inner.count(underway, Some(into), queue)?;
+            }
+            if into.index.is_some() {
+                // The first dispatch, or the plan, may have had no index.
+                inner.place_rows(underway, Some(into), queue)?;
+            }
+            inner.move_rows(underway, None, sent, into, queue)
+        })
     }
 
     /// The number of pairs that each expert of this rank received. Blocks until the device has counted, up to a deadline.

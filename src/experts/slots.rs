@@ -355,6 +355,10 @@ impl GraphPart for RecordedExperts {
         Ok(())
     }
 
+    fn after_launch(&self, stream: &Stream) -> Result<()> {
+        self.inner.lane.lock().end_on(stream)
+    }
+
     fn register(&self) -> Result<()> {
         Ok(())
     }

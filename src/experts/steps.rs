@@ -394,7 +394,8 @@ impl Inner {
             let received = if self.method == Method::Direct {
                 let (base, parts_offset) = (send, form.rows_at(slots) as u64);
                 let results_offset = args::kStaged;
-                let direct = args::CombineDirectArgs { base, parts_offset, results_offset, ..args::CombineDirectArgs::NONE };
+                let direct =
+                    args::CombineDirectArgs { base, parts_offset, results_offset, ..args::CombineDirectArgs::NONE };
                 let block = ExpertBlock::CombineDirect(direct);
                 self.meet(Operation::Combine, underway, block, form.part_bytes, work, queue)?;
                 out.address

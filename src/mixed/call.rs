@@ -88,7 +88,9 @@ impl Mixed {
             None => self.order.lock().order(queue.stream())?,
         }
         let mut steps = plans.iter().flat_map(|plan| &plan.steps);
-        self.spread(steps.try_for_each(|step| self.step(step, &asked, queue)))
+        let enqueued = steps.try_for_each(|step| self.step(step, &asked, queue));
+        let ended = if recorded { Ok(()) } else { self.order.lock().end_on(queue.stream()) };
+        self.spread(enqueued.and(ended))
     }
 
     /// Aborts all groups of the grid when one has failed: a rank that shares no group with the lost rank waits for a

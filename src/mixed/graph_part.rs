@@ -23,6 +23,10 @@ impl GraphPart for RecordedGrid {
         self.order.lock().order(stream)
     }
 
+    fn after_launch(&self, stream: &Stream) -> Result<()> {
+        self.order.lock().end_on(stream)
+    }
+
     fn register(&self) -> Result<()> {
         Ok(())
     }

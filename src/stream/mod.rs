@@ -124,9 +124,9 @@ impl Stream {
     /// [`Experts`](crate::experts::Experts) and each grid of [`Mixed`](crate::mixed::Mixed) that used the stream, until that
     /// object is dropped or was used with another stream. A multiplier needs the handle only during its calls. While one
     /// `Stream` of a handle is being captured, no other `Stream` of the handle is used. A handle that
-    /// means another stream on each thread is used from one thread, because objects order their work by streams. Of the
-    /// number 2, `cudaStreamPerThread` and `hipStreamPerThread`, a communicator orders its own calls also across threads,
-    /// except low-contention collectives; each thread orders the rest of its work itself.
+    /// means another stream on each thread is used from one thread, because objects order their work by streams. On the
+    /// number 2, `cudaStreamPerThread` and `hipStreamPerThread`, a communicator, a layer of experts and a grid each order their
+    /// own calls also across threads, except low-contention collectives. Each thread orders the rest of its work itself.
     #[allow(unsafe_code)]
     pub unsafe fn borrow_raw(device: &Device, raw: u64) -> Result<Self> {
         // SAFETY: the caller's promise covers the life of the result.

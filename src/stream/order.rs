@@ -15,8 +15,8 @@ pub(crate) struct StreamOrder {
 /// The stream of the last call.
 enum Last {
     Nowhere,
-    /// On this stream, of this thread if the handle is another stream on each thread. Such a call has not ended, or its owner
-    /// orders the work of threads.
+    /// On this stream. If the handle is another stream on each thread, the stream is that of this thread, and the call has not
+    /// ended.
     On(Stream, Option<ThreadId>),
     /// On a stream that may have ended. The event was recorded after the call.
     Left,
@@ -130,6 +130,15 @@ impl StreamOrder {
             None => self.order(queue.stream()),
             Some(_) => self.event.device.check_same("stream", queue.stream().device()),
         }
+    }
+
+    /// Enqueues a call after the last call, and ends it as [`end_on`](Self::end_on) does, also if enqueueing failed: the work of
+    /// before the failure has its place in the order too.
+    pub(crate) fn call<T>(&mut self, queue: Target<'_>, enqueue: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.order_call(queue)?;
+        let enqueued = enqueue();
+        let ended = if queue.recording().is_none() { self.end_on(queue.stream()) } else { Ok(()) };
+        enqueued.and_then(|made| ended.map(|()| made))
     }
 
     /// Ends a call that [`order_call`](Self::order_call) began. A borrowed stream may end before the next call without

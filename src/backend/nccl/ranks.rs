@@ -107,16 +107,15 @@ impl Ranks {
             None => *self.0.pending.lock() = Some(operation),
         }
         let native = queue.recording().is_none() && queue.stream().is_capturing()?;
-        lane.order_call(queue)?;
-        let mut result = Ok(());
-        let enqueued = queue.enqueue("call NCCL", |_| {
-            self.0.escaped.fetch_or(native, Ordering::Relaxed);
-            result = work(&self.0.communicator);
-            0
-        });
-        // Work that was enqueued before a failure has its place in the order too.
-        let ended = if queue.recording().is_none() { lane.end_on(queue.stream()) } else { Ok(()) };
-        enqueued.and(result).and(ended)
+        lane.call(queue, || {
+            let mut result = Ok(());
+            let enqueued = queue.enqueue("call NCCL", |_| {
+                self.0.escaped.fetch_or(native, Ordering::Relaxed);
+                result = work(&self.0.communicator);
+                0
+            });
+            enqueued.and(result)
+        })
     }
 
     /// Blocks until all work of `stream` is done. If the work may include NCCL operations, waits until the deadline and
@@ -237,6 +236,10 @@ impl GraphPart for RecordedNccl {
         let mut lane = self.inner.lane.lock();
         *self.inner.pending.lock() = Some(*self.last.lock());
         lane.order(stream)
+    }
+
+    fn after_launch(&self, stream: &Stream) -> Result<()> {
+        self.inner.lane.lock().end_on(stream)
     }
 
     fn register(&self) -> Result<()> {
