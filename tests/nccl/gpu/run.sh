@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # PyTorch, CuPy and JAX over libsymmetra_nccl.so on the GPUs of this machine. tests/nccl/gpu/run.sh LIBRARY RANKS FOLDER writes logs into
-# FOLDER and prints a line a check. Needs torch, cupy and jax with CUDA.
+# FOLDER and prints a line a check. Needs torch, cupy and jax with CUDA. SYMMETRA_NCCL_LIBRARY names the real NCCL; without it one
+# check is skipped.
 set -uo pipefail
 library=$(realpath "$1") ranks=$2 folder=$3
 here=$(dirname "$0")
@@ -33,6 +34,7 @@ check orders env LD_PRELOAD="$library" torchrun --nproc_per_node "$ranks" "$here
 check windows env LD_PRELOAD="$library" torchrun --nproc_per_node "$ranks" "$here/windows.py"
 check windows_of_segments env LD_PRELOAD="$library" PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True \
   torchrun --nproc_per_node "$ranks" "$here/windows.py"
+if [ -n "${SYMMETRA_NCCL_LIBRARY:-}" ]; then check foreign_windows python3 "$here/foreign_windows.py" "$library" "$SYMMETRA_NCCL_LIBRARY"; fi
 check cupy env LD_PRELOAD="$library" python3 "$here/cupy_client.py"
 check jax env LD_PRELOAD="$library" XLA_PYTHON_CLIENT_PREALLOCATE=false python3 "$here/jax_client.py"
 check killed python3 "$here/killed.py" "$library"
