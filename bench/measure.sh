@@ -47,7 +47,7 @@ race() { # NAME SECONDS COMMAND ARGS...
 }
 
 "$programs/symmetra" info --json >"$out/about.json" || failed=$((failed + 1))
-if [ -n "${SUITE:-}" ]; then LOGS=$out/suite run suite 240 "$SUITE/run.sh" quick; fi
+if [ -n "${SUITE:-}" ]; then LOGS=$out/suite run suite 300 "$SUITE/run.sh" quick; fi
 for operation in all-reduce all-gather reduce-scatter all-to-all broadcast; do
   race "$operation" 60 "$operation" "${windows[@]}" "${collectives[@]}"
 done
