@@ -198,15 +198,17 @@ typename Backend::Entry summed_norm_kernel(const Args& args) {
 
 /// Sums and norms in one kernel. `Backend::kNormsOfAWorld`: whether kernels for one world size are worthwhile;
 /// `Backend::kClusters`: whether clusters of blocks may process rows of whole packets; `Backend::kQuantisesAtOnce`:
-/// whether one-shot kernels and the gather kernel can quantise. LayerNorm has no kernels for one world size or for
-/// clusters.
+/// whether one-shot kernels and the gather kernel can quantise. LayerNorm has no kernels for one world size, and
+/// clusters process its rows in one-shot kernels alone.
 template <class Backend, class Element, uint32_t kWorld, bool kQuantised, class Args>
 typename Backend::Entry fused_norm_kernel(const Args& args) {
   constexpr bool kLayer = std::derived_from<Args, FusedLayerNormArgs>;
   constexpr uint32_t kFixed = Backend::kNormsOfAWorld && !kLayer ? kWorld : 0;
   if (args.clustered != 0) {
-    if constexpr (Backend::kClusters && !kLayer) {
+    if constexpr (Backend::kClusters) {
       if (args.sum.algorithm == kOneShotSentinel) return Backend::template clustered<Element, kFixed, kQuantised>(args);
+    }
+    if constexpr (Backend::kClusters && !kLayer) {
       if (args.sum.algorithm == kTwoShotSentinel) return Backend::template clustered_two_shot<Element, kFixed, kQuantised>(args);
     }
     return {};

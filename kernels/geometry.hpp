@@ -386,6 +386,11 @@ inline bool fits(const FusedNormArgs& args, const Geometry& geometry) {
                     norm_slot_packets(args) <= sum.slot_packets;
   return shape && room;
 }
+/// Clusters process rows of LayerNorm in a one-shot, with biases that begin at a packet.
+inline bool fits(const FusedLayerNormArgs& args, const Geometry& geometry) {
+  const bool clusters = args.sum.algorithm == kOneShotSentinel && reinterpret_cast<uintptr_t>(args.bias) % 16 == 0;
+  return (args.clustered == 0 || clusters) && fits(static_cast<const FusedNormArgs&>(args), geometry);
+}
 /// Block-shared memory of messages between pairs: 16 bytes, and a part for each task of a block.
 constexpr uint32_t pair_shared_bytes(const PairsArgs& args, uint32_t blocks) {
   return kSharedBytes + 16 + kPairTaskBytes * ((pair_tasks(args) + blocks - 1) / blocks);

@@ -46,10 +46,10 @@ struct Backend {
     }
     return with_format<kKnown, kQuantised>(how, [&](auto format) { return visit(format, std::false_type{}); });
   }
-  template <class Element, uint32_t kWorld, bool kQuantised>
-  static Entry clustered(const FusedNormArgs& args) {
+  template <class Element, uint32_t kWorld, bool kQuantised, class Args>
+  static Entry clustered(const Args& args) {
     return with_rows<kWorld != 0, kQuantised>(
-        args, [](auto format, auto tiled) { return entry<&norm_clustered<Element, kWorld, decltype(format), tiled.value>>(); });
+        args, [](auto format, auto tiled) { return entry<&norm_clustered<Element, kWorld, decltype(format), tiled.value, Args>>(); });
   }
   /// The two-shot is never selected for two ranks, so kernels for any world size serve them.
   template <class Element, uint32_t kWorld, bool kQuantised>

@@ -10,15 +10,15 @@
 
 namespace symmetra::kernels {
 
-/// Format: the format of quantised rows. kTiled: for rows of more packets than columns.
-template <class Element, uint32_t kWorld, class Format, bool kTiled>
-SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_clustered(SYMMETRA_ARGS(FusedNormArgs) args) {
+/// Format: the format of quantised rows. kTiled: for rows of more packets than columns. Args: the fused argument block.
+template <class Element, uint32_t kWorld, class Format, bool kTiled, class Args = FusedNormArgs>
+SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_clustered(SYMMETRA_ARGS(Args) args) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   using Protocol = Sentinel<Element>;
   using Data = typename Protocol::Data;
-  using Operands = Epilogue<Element, !std::is_same_v<Format, NoFormat>, NormArgs, true, Format>;
+  using Operands = Epilogue<Element, !std::is_same_v<Format, NoFormat>, RowsOf<Args>, true, Format>;
   const AllReduceArgs& sum = args.sum;
-  const NormArgs& norm = args.norm;
+  const auto& norm = rows_of(args);
   const uint32_t world = world_of<kWorld>(sum.world), rank = sum.rank;
   const uint32_t rows = static_cast<uint32_t>(norm.rows), packets = norm.hidden / kValues<Element, 4>;
   const Seat<kTiled> seat(packets);
@@ -61,13 +61,17 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_clustered(SYMMETRA_ARGS(Fu
     scratch.clear(0, number * packets + packet);
   }
   typename Operands::Values factors;
+  [[maybe_unused]] typename Operands::Values biases{};
   Operands(norm, first).factors(weights, factors);
+  if constexpr (Operands::kLayer) {
+    if (has) Operands(norm, first).biases(packet, biases);
+  }
   totals.open();
   platform::release_next();  // blocks of the next kernel start while these wait
   for (uint32_t number = first; number < rows; number += step) {
     const Operands epilogue(norm, number);
-    typename Operands::Values weighed{};
-    RowTotals mine{};
+    [[maybe_unused]] typename Operands::Values weighed{};
+    [[maybe_unused]] RowTotals mine{};
     Data x{};
     if (has) {
       if (number != first) {
@@ -76,14 +80,20 @@ SYMMETRA_KERNEL void SYMMETRA_MOST_THREADS(1024) norm_clustered(SYMMETRA_ARGS(Fu
       }
       const Data all = scratch.template await_sum<kWorld>(waiter, 0, number * packets + packet, Protocol::sendable(own), reduction);
       x = epilogue.with_residual(all, residual);
-      epilogue.weighed(packet, x, factors, weighed);
-      mine = epilogue.totals(x, weighed);
+      if constexpr (!Operands::kLayer) {
+        epilogue.weighed(packet, x, factors, weighed);
+        mine = epilogue.totals(x, weighed);
+      }
     }
-    totals.tell(mine);
-    const float of_group = epilogue.largest_of_group(has, weighed);
-    const RowTotals total = totals.hear();
-    if (has) epilogue.keep(packet, x);  // after the exchange, which then waits for no store
-    epilogue.norm_in_team(packet, has, weighed, of_group, epilogue.scale(total));
+    if constexpr (Operands::kLayer) {
+      epilogue.layer_norm_in_cluster(totals, packet, has, x, factors, biases);
+    } else {
+      totals.tell(mine);
+      const float of_group = epilogue.largest_of_group(has, weighed);
+      const RowTotals total = totals.hear();
+      if (has) epilogue.keep(packet, x);  // after the exchange, which then waits for no store
+      epilogue.norm_in_team(packet, has, weighed, of_group, epilogue.scale(total));
+    }
   }
   platform::sync_block();  // before the state advances
   for (uint32_t place = rows * packets + platform::block() * platform::threads() + platform::thread(); place < call.previous;

@@ -201,6 +201,38 @@ class Epilogue {
     if (has) store(packet, normed, most);
   }
 
+  /// The biases of a packet in LayerNorm; zeros without a bias.
+  SYMMETRA_DEVICE void biases(uint32_t packet, Values& biases) const {
+    if constexpr (kLayer) {
+      if (args_.bias != nullptr) return unpack(load({args_.bias, 0, args_.hidden}, {args_.bias, 0, args_.hidden}, packet), biases);
+    }
+    SYMMETRA_UNROLL
+    for (uint32_t i = 0; i < kCount; ++i) biases[i] = 0.0f;
+  }
+
+  /// Norms and writes the packet of x of each thread of a cluster in LayerNorm, as requested. `totals`: of the cluster. `has`:
+  /// whether this thread has a packet. All threads of the cluster call it.
+  template <class Totals>
+  SYMMETRA_DEVICE void layer_norm_in_cluster(Totals& totals, uint32_t packet, bool has, const Data& x, const Values& factors,
+                                             const Values& biases) const {
+    const auto total = [&](const RowTotals& mine) {
+      totals.tell(mine);
+      return totals.hear();
+    };
+    RowScale scale{0.0f, 0.0f, mean(platform::add(total({sum_of(x), 0.0f}).sum, 0.0f))};
+    Values values{};
+    if (has) centred(packet, x, scale.mean, values);
+    scale.factor = factor_of(total({sum_of_squares(values), 0.0f}).sum);
+    if (has) keep(packet, x);  // after the exchanges, which then wait for no store
+    const Data normed = has ? layer_y(packet, x, factors, biases, scale) : Data{};
+    if (wants_largest(args_)) {
+      const RowTotals all = total({0.0f, largest(normed)});
+      scale.largest = is_endless(scale.factor) ? platform::f32_of(F32::kQuietNan) : all.largest;
+    }
+    const float most = grouped() ? in_group(largest(normed)) : scale.largest;
+    if (has) store(packet, normed, most);
+  }
+
   /// Writes a packet of the output and its quantised values, as requested. Elements after the row's end are zero.
   /// `scale.largest`: the largest absolute value in y among the packets that share the packet's scale.
   SYMMETRA_DEVICE void norm(uint32_t packet, const Data& x, const Weights& weights, const RowScale& scale) const {
@@ -262,16 +294,20 @@ class Epilogue {
   }
   /// A packet of y in LayerNorm.
   SYMMETRA_DEVICE Data layer_y(uint32_t packet, const Data& x, const Weights& weights, const RowScale& scale) const {
-    Values values, by, bias{};
-    centred(packet, x, scale.mean, values);
+    Values by, bias;
     factors(weights, by);
-    const bool biased = args_.bias != nullptr;
-    if (biased) unpack(load({args_.bias, 0, args_.hidden}, {args_.bias, 0, args_.hidden}, packet), bias);
+    biases(packet, bias);
+    return layer_y(packet, x, by, bias, scale);
+  }
+  SYMMETRA_DEVICE Data layer_y(uint32_t packet, const Data& x, const Values& factors, const Values& biases, const RowScale& scale) const {
+    Values values;
+    centred(packet, x, scale.mean, values);
     SYMMETRA_UNROLL
     for (uint32_t i = 0; i < kCount; ++i) {
-      const float scaled = platform::multiply(platform::multiply(values[i], by[i]), scale.factor);
-      const float normed = biased ? platform::add(scaled, bias[i]) : scaled;
-      values[i] = packet * kCount + i < args_.hidden ? normed : 0.0f;
+      const float scaled = platform::multiply(platform::multiply(values[i], factors[i]), scale.factor);
+      // The sum of -0 and 0 would be 0.
+      const float normed = args_.bias != nullptr ? platform::add(scaled, biases[i]) : scaled;
+      values[i] = kWhole || packet * kCount + i < args_.hidden ? normed : 0.0f;
     }
     return Element::template pack<4>(values);
   }
@@ -279,7 +315,7 @@ class Epilogue {
   SYMMETRA_DEVICE void centred(uint32_t packet, const Data& x, float mean, Values& values) const {
     Element::unpack(x, values);
     SYMMETRA_UNROLL
-    for (uint32_t i = 0; i < kCount; ++i) values[i] = packet * kCount + i < args_.hidden ? platform::add(values[i], -mean) : 0.0f;
+    for (uint32_t i = 0; i < kCount; ++i) values[i] = kWhole || packet * kCount + i < args_.hidden ? platform::add(values[i], -mean) : 0.0f;
   }
   SYMMETRA_DEVICE static float sum_of(const Data& x) {
     Values values;

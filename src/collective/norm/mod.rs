@@ -340,8 +340,11 @@ impl FusedNorm {
         let quantised = norm.rows.quantised.is_some();
         let pushes = matches!(self.algorithm, Algorithm::OneShotSentinel | Algorithm::TwoShotSentinel);
         let dtype_bytes = call.dtype.bytes() as u32;
+        // Clusters process rows of LayerNorm in a one-shot alone.
+        let one_shot = self.algorithm == Algorithm::OneShotSentinel;
+        let suits = |bias: *const c_void| one_shot && bias.addr().is_multiple_of(PACKET_BYTES);
         if pushes
-            && norm.bias().is_none()
+            && norm.bias().is_none_or(suits)
             && inner.group.device().has_clusters()
             && geometry::takes_clusters(shape, rows, dtype_bytes)
         {
